@@ -126,7 +126,7 @@ def profile(
 
 def _remember(session: Session, profiled_variants: list[ProfiledVariant]) -> None:
     """What was loaded and run here thousands of times need not be tried once more when it is served."""
-    from stretto.live.fleet import WorkerSpec, deployed_workers
+    from stretto.live.fleet import WorkerSpec, deployment_on
     from stretto.live.generation import served
     from stretto.live.remembered import Remembered
     from stretto.repository.read import read_repository
@@ -137,7 +137,7 @@ def _remember(session: Session, profiled_variants: list[ProfiledVariant]) -> Non
     for folder in dict.fromkeys(chosen.application.folder for chosen in session.variants):
         with suppress(StrettoError):  # what cannot be served has nothing to be remembered
             repository = read_repository(folder)
-            deployment, _ = repository.deployment(deployed_workers(fleet, repository))
+            deployment, _ = deployment_on(fleet, repository)
             files = {each.name: each for each in repository.applications}
             for spec in served(deployment, files, fleet).specs:
                 if spec.key.partition("@")[0] in measured:

@@ -39,7 +39,9 @@ def serve(
     workers: Workers = 0,
     worker: Annotated[
         list[str] | None,
-        typer.Option(metavar="DEVICE", help="Unequal workers: cuda:0, cpu*2, cpu*2,threads=4; several times."),
+        typer.Option(
+            metavar="DEVICE", help="Unequal workers: cuda:0, cpu*2,threads=4, cpu,variant=NAME; several times."
+        ),
     ] = None,
     executor: Annotated[
         str | None,
@@ -182,6 +184,7 @@ def serve(
       stretto serve zoo:fashion
       stretto serve models --workers 4 --executor process --host 0.0.0.0
       stretto serve models --worker cuda:0 --worker cpu*2
+      stretto serve zoo:fashion --planner edge_rl --worker cpu*2,variant=cnn_s --worker cpu,variant=resnet_l
       stretto serve models --front-ends 4 --executor process
       stretto serve models --executor process --autoscale 1:8
       stretto serve models --engine ray --worker cuda*4 --worker cpu*8

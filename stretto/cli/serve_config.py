@@ -12,7 +12,9 @@ from typing import Any
 
 from stretto.api.limits import Limits
 from stretto.config.fields import Fields, read_fields
+from stretto.core.errors import StrettoError
 from stretto.core.verdict import GivenValue
+from stretto.live.fleet import read_worker
 from stretto.live.scaling_options import ACTUATORS, BY
 from stretto.planners.registry import NAMES, planner_entry
 from stretto.planning.autoscale_options import AutoscaleOptions
@@ -35,6 +37,17 @@ def _path(table: Fields, key: str) -> Path:
 
 def _texts(table: Fields, key: str) -> list[str]:
     return list(table.texts(key))
+
+
+def _workers(table: Fields, key: str) -> list[str]:
+    """As for --worker, each read once so that a mistake gets its line."""
+    workers = list(table.texts(key))
+    for position, text in enumerate(workers):
+        try:
+            read_worker(text)
+        except StrettoError as error:
+            table.fail(str(error), key, position)
+    return workers
 
 
 def _flag(table: Fields, key: str) -> bool:
@@ -71,7 +84,7 @@ KEYS: dict[str, dict[str, Reader]] = {
     },
     "workers": {
         "workers": _whole(0, 1024),
-        "worker": _texts,
+        "worker": _workers,
         "executor": _choice("thread", "process"),
         "threads": _whole(1, 1024),
         "device": _text,
@@ -127,6 +140,7 @@ class ServeConfig:
     planner_options: dict[str, GivenValue] = field(default_factory=dict)
     autoscale: dict[str, Any] = field(default_factory=dict)  # of the autoscaler, by name
     autoscale_token_file: Path | None = None
+    workers: Fields | None = None  # the table that lists them, for what only a repository can tell
 
 
 def read_serve_config(file: Path | None) -> ServeConfig:
@@ -143,7 +157,7 @@ def read_serve_config(file: Path | None) -> ServeConfig:
     scaling = top.part("autoscale")
     token_file = None if scaling is None or not scaling.has("token_file") else _path(scaling, "token_file")
     limits, planner = _limits(top.part("limits")), _planner(top.part("planner"), values)
-    config = ServeConfig(values, limits, planner, _autoscale(scaling, values), token_file)
+    config = ServeConfig(values, limits, planner, _autoscale(scaling, values), token_file, top.part("workers"))
     top.done([*KEYS, "limits", "planner", "autoscale"])
     return config
 

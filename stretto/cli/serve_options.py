@@ -13,6 +13,7 @@ from stretto.core.errors import StrettoError
 if TYPE_CHECKING:
     from stretto.api.serve_options import ServeOptions
     from stretto.cli.serve_config import ServeConfig
+    from stretto.live.options import ServiceOptions
     from stretto.live.scaling_options import ScalingOptions
 
 SIZES = {  # options in megabytes, and the limits that they set
@@ -73,6 +74,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         **{name: values[name] for name in ("hang_s", "load_s", "reload_s", "ready_all")},
         autoscale=_autoscale(values, said),
     )
+    _check_workers(service, said)
     sizes = {limit: round(values[option] * 1e6) for option, limits in SIZES.items() for limit in limits}
     ports = ("http_port", "grpc_port", "management_port", "management_grpc_port")
     listen = Listen(
@@ -104,6 +106,22 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         log_format=values["log_format"],
         front_ends=values["front_ends"],
     )
+
+
+def _check_workers(service: ServiceOptions, said: ServeConfig) -> None:
+    """ConfigError with its line where a worker of the file is named for a variant that the repository does not have."""
+    table, fleet = said.workers, service.fleet()
+    if table is None or list(service.worker) != said.values.get("worker") or not any(each.variants for each in fleet):
+        return
+    from stretto.live.fleet import check_variants
+    from stretto.repository.read import read_repository
+
+    repository = read_repository(service.repository)
+    for position, spec in enumerate(fleet):
+        try:
+            check_variants((spec,), repository)
+        except StrettoError as error:
+            table.fail(str(error), "worker", position)
 
 
 def _autoscale(values: dict[str, Any], said: ServeConfig) -> ScalingOptions | None:

@@ -126,10 +126,11 @@ def _with_all_places(
     """Places for as many workers as there may ever be. Of each kind that is scaled: how many there are at first, and
     which places are its own.
     """
+    from stretto.live.fleet import kind_on
     from stretto.repository.read import read_repository
 
     fleet, repository = options.service.fleet(), read_repository(options.service.repository)
-    kinds = [repository.kind_for(spec.device, spec.kind) for spec in fleet]  # as the scheduler, on this machine, has it
+    kinds = [kind_on(spec, repository) for spec in fleet]  # as the scheduler, on this machine, has it
     if len(set(kinds)) < len(kinds):
         raise StrettoError("on Ray workers of a kind that are scaled are written once, as --worker cpu*2")
     bounds = scaling.for_kinds(kinds).kinds
@@ -139,8 +140,7 @@ def _with_all_places(
         if kind in bounds:
             scaled[kind] = min(max(spec.workers, bounds[kind].least), most), range(slot, slot + most)
         slot += most
-        named = "" if spec.kind is None else f",kind={spec.kind}"
-        places.append(f"{spec.device}*{most},threads={spec.threads}{named}")
+        places.append(replace(spec, count=most).text)
     service = replace(options.service, worker=tuple(places), workers=0)
     return replace(options, service=service), scaled
 

@@ -129,13 +129,15 @@ def _deployment(
     """As a server with these options would have it; on the workers that the setting knows where none are named."""
     from stretto.core.fleet import numbered
     from stretto.core.worker import Worker as Slot
-    from stretto.live.fleet import deployed_workers
+    from stretto.live.fleet import deployment_on
 
     named = options.workers or options.worker or options.kind is not None
     fleet: tuple[Slot, ...] = ()
     for kind, count in () if setting is None or named else setting.present.items():
         fleet += numbered(fleet, repository.kind_in_use(kind), count, options.worker_memory_bytes)
-    return repository.deployment(fleet or deployed_workers(options.fleet(), repository), options.quantile)
+    if fleet:
+        return repository.deployment(fleet, options.quantile)
+    return deployment_on(options.fleet(), repository, options.quantile)
 
 
 def _as_profiled(deployment: Deployment) -> Setting:

@@ -15,7 +15,7 @@ from operator import is_
 from stretto.core.errors import StrettoError
 from stretto.live.admission import GRACE_S, Admission
 from stretto.live.beginning import beginning_as_before
-from stretto.live.fleet import WorkerSpec, read_worker
+from stretto.live.fleet import WorkerSpec, check_variants, read_worker
 from stretto.live.generation import Served
 from stretto.live.quarantine import label_of
 from stretto.live.readiness import Readiness
@@ -147,7 +147,9 @@ class Changes:
 
     async def add_workers(self, worker: str) -> None:
         """Further workers, written as for --worker."""
-        await self.add(read_worker(worker, self._service.options.worker_memory_bytes))
+        more = read_worker(worker, self._service.options.worker_memory_bytes)
+        check_variants((more,), self.read)
+        await self.add(more)
 
     async def plan_without(self, workers: Sequence[int]) -> None:
         """From now on the plan reckons with these workers no more, as far as its planner does as it is told."""

@@ -3,18 +3,22 @@
 cpu*2                       two workers on the processor
 cuda:0                      one GPU
 cpu*2,threads=4,kind=NAME   four threads each, by the profiles of that kind
+cpu*2,variant=NAME          which run only that variant; several times for several
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stretto.backends.source import DEVICES, MAX_THREADS
+from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.fleet import numbered
+from stretto.core.instances import check_names, kind_of_instances, with_instances
+from stretto.core.profile import Quantile
 from stretto.core.worker import UNLIMITED_MEMORY, Worker
 from stretto.repository.machine import accelerator_count, accelerators
 
@@ -33,6 +37,7 @@ class WorkerSpec:
     threads: int = 1  # that a worker gives a model
     kind: str | None = None  # of machine, whose profiles decide; None: this machine's
     memory_bytes: int = UNLIMITED_MEMORY
+    variants: tuple[str, ...] = ()  # the only ones that it runs, as NAME or APPLICATION/NAME; none: all
 
     def __post_init__(self) -> None:
         name, colon, number = self.device.partition(":")
@@ -59,22 +64,37 @@ class WorkerSpec:
             return self.count or 1
         return self.count or max(1, len(os.sched_getaffinity(0)) - 1 if hasattr(os, "sched_getaffinity") else 1)
 
+    @property
+    def text(self) -> str:
+        """As a user writes it; `read_worker` reads it back."""
+        device = self.device if self.workers == 1 else f"{self.device}*{self.workers}"
+        threads = () if self.threads == 1 else (f"threads={self.threads}",)
+        kind = () if self.kind is None else (f"kind={self.kind}",)
+        return ",".join((device, *threads, *kind, *(f"variant={name}" for name in self.variants)))
+
 
 def read_worker(text: str, memory_bytes: int = UNLIMITED_MEMORY) -> WorkerSpec:
-    """From what a user writes: DEVICE[*COUNT][,threads=N][,kind=NAME]."""
+    """From what a user writes: DEVICE[*COUNT][,threads=N][,kind=NAME][,variant=NAME]…"""
     first, *settings = text.split(",")
     device, star, count = first.partition("*")
     values: dict[str, str] = {}
+    variants: list[str] = []
     for setting in settings:
-        name, equals, value = setting.partition("=")
-        if name.strip() not in ("threads", "kind") or not equals or not value.strip():
-            raise StrettoError(f"worker {text[:60]!r}: {setting[:40]!r} is not threads=N or kind=NAME")
-        values[name.strip()] = value.strip()
+        name, equals, value = (part.strip() for part in setting.partition("="))
+        if name not in ("threads", "kind", "variant") or not equals or not value:
+            raise StrettoError(f"worker {text[:60]!r}: {setting[:40]!r} is not threads=N, kind=NAME or variant=NAME")
+        if name == "variant":
+            variants.append(value)
+        else:
+            values[name] = value
     numbers = {"count": count if star else "1", "threads": values.get("threads", "1")}
     for name, value in numbers.items():
         if not _is_count(value) or not int(value):
             raise StrettoError(f"worker {text[:60]!r}: {name} is {value[:20]!r}; write a whole number, as in cpu*2")
-    return WorkerSpec(device.strip(), int(numbers["count"]), int(numbers["threads"]), values.get("kind"), memory_bytes)
+    device, kind = device.strip(), values.get("kind")
+    return WorkerSpec(
+        device, int(numbers["count"]), int(numbers["threads"]), kind, memory_bytes, tuple(dict.fromkeys(variants))
+    )
 
 
 def _is_count(text: str) -> bool:
@@ -91,6 +111,31 @@ def deployed_workers(fleet: Sequence[WorkerSpec], repository: Repository) -> tup
     if not 1 <= len(workers) <= MAX_WORKERS:
         raise StrettoError(f"a server has from 1 to {MAX_WORKERS} workers, not {len(workers)}")
     return workers
+
+
+def deployment_on(
+    fleet: Sequence[WorkerSpec], repository: Repository, quantile: Quantile = Quantile.P95
+) -> tuple[Deployment, tuple[str, ...]]:
+    """What a repository serves on a fleet, each worker with the variants that it is named for; and the sentences to
+    tell the user about the profiles that this rests on.
+    """
+    deployment, doubts = repository.deployment(deployed_workers(fleet, repository), quantile)
+    return with_instances(deployment, [spec.variants for spec in slot_specs(fleet)]), doubts
+
+
+def kind_on(spec: WorkerSpec, repository: Repository) -> str:
+    """The kind of these workers in a deployment."""
+    return kind_of_instances(repository.kind_for(spec.device, spec.kind), spec.variants)
+
+
+def check_variants(fleet: Iterable[WorkerSpec], repository: Repository) -> None:
+    """StrettoError where a worker is named for a variant that the repository does not have."""
+    labels = [f"{files.name}/{variant.name}" for files in repository.applications for variant in files.variants]
+    for spec in fleet:
+        try:
+            check_names(spec.variants, labels)
+        except StrettoError as error:
+            raise StrettoError(f"worker {spec.text[:60]!r}: {error}") from None
 
 
 def check_kinds(fleet: Sequence[WorkerSpec]) -> None:

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.instances import is_named
 from stretto.core.profile import Quantile
-from stretto.live.fleet import WorkerSpec, deployed_workers
+from stretto.live.fleet import WorkerSpec, check_variants, deployment_on
 from stretto.live.generation import Served, served
 from stretto.live.quarantine import Quarantine
 from stretto.repository.application import ApplicationFiles
@@ -45,8 +46,13 @@ class Offer:
             repository.application(name)  # refused here where there is none of that name
         labels = [f"{files.name}/{variant.name}" for files in repository.applications for variant in files.variants]
         for name in only:
-            if not any(_is_named(name, *label.split("/", 1)) for label in labels):
+            if not any(is_named((name,), *label.split("/", 1)) for label in labels):
                 raise StrettoError(f"{repository.reference} has no variant {name[:80]!r}; it has {', '.join(labels)}")
+        check_variants(fleet, repository)
+        for files in self._offered(repository):
+            if not self._runs(files):
+                variants = ", ".join(variant.name for variant in files.variants)
+                raise StrettoError(f"no worker runs application {files.name}; name one of {variants} for a worker")
 
     def served(self, repository: Repository) -> Served:
         """The deployment of what may be served. NothingToServe where that is nothing."""
@@ -69,6 +75,11 @@ class Offer:
     def _offered(self, repository: Repository) -> list[ApplicationFiles]:
         return [files for files in map(self.chosen, repository.applications) if files.variants]
 
+    def _runs(self, files: ApplicationFiles) -> bool:
+        """Whether some worker may run one of its variants."""
+        named = [spec.variants for spec in self.fleet]
+        return not all(named) or any(is_named(names, files.name, v.name) for names in named for v in files.variants)
+
     def missing(self, ready: Served) -> list[str]:
         """Applications of the repository that should be served and are not."""
         sound = {
@@ -87,16 +98,17 @@ class Offer:
     def _named(self, files: ApplicationFiles) -> ApplicationFiles:
         if not self._only:
             return files
-        wanted = tuple(v for v in files.variants if any(_is_named(name, files.name, v.name) for name in self._only))
+        wanted = tuple(v for v in files.variants if is_named(self._only, files.name, v.name))
         return replace(files, variants=wanted)
 
     def _deployed(
         self, repository: Repository, offered: list[ApplicationFiles], may_serve: Callable[[str], bool]
     ) -> Served:
+        offered = [files for files in offered if self._runs(files)]
         if not offered:
             raise NothingToServe(f"{repository.reference}: nothing can be served; see the messages above")
-        workers = deployed_workers(self.fleet, repository)
-        deployment, warnings = replace(repository, applications=tuple(offered)).deployment(workers, self._quantile)
+        part = replace(repository, applications=tuple(offered))
+        deployment, warnings = deployment_on(self.fleet, part, self._quantile)
         ready = served(deployment, {files.name: files for files in offered}, self.fleet)
         bad = {deployment.variant_label(n) for n, spec in enumerate(ready.specs) if not may_serve(spec.key)}
         if not bad:
@@ -107,7 +119,3 @@ class Offer:
             for files in offered
         ]
         return self._deployed(repository, [files for files in left if files.variants], may_serve)
-
-
-def _is_named(name: str, application: str, variant: str) -> bool:
-    return name in (variant, f"{application}/{variant}", f"{application}/*")

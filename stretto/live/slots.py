@@ -35,7 +35,8 @@ class LocalSlots:
         more = count - len(there) - len(empty)
         if more > 0:
             first = slot_specs(self._service.offer.fleet)[slots[0]]
-            await self._changes.add(replace(first, count=more, kind=kind))
+            machine = kind if not first.variants else first.kind
+            await self._changes.add(replace(first, count=more, kind=machine))
 
     def _of_kind(self, kind: str) -> list[int]:
         workers = self._service.engine.generation.deployment.workers

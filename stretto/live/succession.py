@@ -46,9 +46,10 @@ class Succession:
         models: dict[int, list[ModelSpec]] = {}
         for worker in filter(crew.is_ready, range(len(crew.members))):
             held = [now.deployment.variants[variant] for variant in now.dispatcher.resident(worker)]
-            both = [*held, *(served.deployment.variants[variant] for variant in new)]
-            fits = fitting(both, now.deployment.workers[worker].memory_bytes)
-            models[worker] = [served.spec(worker, new[place - len(held)]) for place in fits if place >= len(held)]
+            slot, variants = now.deployment.workers[worker], served.deployment.variants
+            wanted = [variant for variant in new if variants[variant].profile_on(slot.kind) is not None]
+            fits = fitting([*held, *(variants[variant] for variant in wanted)], slot.memory_bytes)
+            models[worker] = [served.spec(worker, wanted[place - len(held)]) for place in fits if place >= len(held)]
         return await self._holding.hold(models, at_once)
 
     def enlarge(self, served: Served) -> None:

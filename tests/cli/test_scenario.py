@@ -97,6 +97,20 @@ def test_an_application_may_be_replicated() -> None:
     assert scenario.source.expected_rates(scenario.deployment, 10) == pytest.approx([1000 / 3] * 3)
 
 
+def test_groups_that_run_named_variants() -> None:
+    more = '\n[[application.variant]]\nname = "good"\nalpha_ms = 2.0\nbeta_ms = 9.0\n\n[load]'
+    groups = '[[cluster.group]]\ncount = 2\nvariants = ["fast"]\n[[cluster.group]]\ncount = 1\nvariants = [%s]'
+    text = changed("[load]", more).replace("workers = 4", groups)
+    deployment = parse_scenario(text % '"classify/good"').deployment
+    assert [worker.name for worker in deployment.workers] == ["default-0", "default-1", "default-2"]
+    runs = [[v.profile_on(worker.kind) is not None for v in deployment.variants] for worker in deployment.workers]
+    assert runs == [[True, False], [True, False], [False, True]]
+    line, message = refused(text % '"god"')
+    assert line == text.splitlines().index("variants = [%s]") + 1
+    assert message == "there is no variant 'god'; there are classify/fast, classify/good"
+    assert len(parse_scenario(text % "").deployment.kinds) == 2  # an empty list names no variant: all of them
+
+
 def test_groups_of_workers_and_latency_by_kind() -> None:
     text = changed(
         "[cluster]\nworkers = 4\n",

@@ -148,6 +148,8 @@ def test_with_worker_processes_and_fewer_listeners() -> None:
         (("zoo:mnist", "--executor", "cloud"), "there is no executor 'cloud'"),
         (("zoo:mnist", "--planner", "fortune"), "fortune"),
         (("zoo:mnist", "--variant", "none"), "has no variant 'none'"),
+        (("zoo:mnist", "--worker", "cpu,variant=none"), "there is no variant 'none'; there are mnist/cnn"),
+        (("zoo", "--worker", "cpu,variant=mnist/mlp"), "no worker runs application"),
         (("zoo:mnist", "--token-file", "/no/such/file"), "/no/such/file"),
         (("zoo:mnist", "--tls-certificate", "/no/such/file.pem"), "/no/such/file.pem: there is no such file"),
         (("zoo:mnist", "--tls-certificate", __file__), "TLS needs both"),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from stretto.api.limits import Limits
 from stretto.api.rates import RateLimits
+from stretto.cli.main import app
 from stretto.cli.serve import serve
 from stretto.cli.serve_config import AUTOSCALE_KEYS, KEYS, read_serve_config
 from stretto.cli.serve_options import SIZES, serve_options
@@ -108,6 +111,7 @@ def test_what_it_says_is_done(tmp_path: Path) -> None:
         ("[listen]\nhttp_prot = 3\n", 2, "did you mean http_port"),
         ("[workers]\nworkers = -1\n", 2, "from 0 to 1024"),
         ("[workers]\nexecutor = 'fibre'\n", 2, "thread"),
+        ("[workers]\nworker = [\n  'cpu',\n  'cpu,variants=x',\n]\n", 4, "is not threads=N, kind=NAME or variant=NAME"),
         ("[planner]\nname = 'priced'\nmargin = 2\n", 3, "margin"),
         ("[planner]\nname = 'nexus'\nmargin = 0.2\n", 3, "unknown key"),
         ("[limits]\nconnections = 0\n", 2, "connections"),
@@ -124,6 +128,37 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, line: int, s
     assert caught.value.line == line and says in caught.value.message
 
 
+NAMED = """
+[workers]
+worker = [
+  "cpu*2,variant=mlp",
+  "cpu,variant=mnist/%s",
+]
+"""
+
+
+def test_a_worker_of_the_file_is_named_for_a_variant_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import stretto.api.run
+
+    asked = []
+    monkeypatch.setattr(stretto.api.run, "run", lambda options, *_: asked.append(options) or True)
+
+    def serving(*given: str) -> Any:
+        return CliRunner().invoke(app, ["serve", "zoo:mnist", "--config", str(tmp_path / "serve.toml"), *given])
+
+    written(tmp_path, NAMED % "resnet")
+    assert serving().exit_code == 0
+    assert [spec.variants for spec in asked[0].service.fleet()] == [("mlp",), ("mnist/resnet",)]
+    file = written(tmp_path, NAMED % "resent")
+    result = serving()
+    assert result.exit_code == 2
+    assert f"{file}:5: worker 'cpu,variant=mnist/resent': there is no variant 'mnist/resent'" in result.stderr
+    assert "there are mnist/cnn" in result.stderr
+    assert serving("--workers", "1").exit_code == 0, "the command line goes first"
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -138,10 +173,6 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, line: int, s
     ],
 )
 def test_autoscaling_that_makes_no_sense_is_refused_at_once(given: tuple[str, ...], says: str) -> None:
-    from typer.testing import CliRunner
-
-    from stretto.cli.main import app
-
     result = CliRunner().invoke(app, ["serve", "zoo:mnist", *given])
     assert result.exit_code == 2 and says in result.stderr
 
@@ -154,10 +185,7 @@ def test_all_limits_can_be_set(tmp_path: Path) -> None:
 
 def test_the_command_serves_the_default_planner(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `stretto serve REPO` says, without a word about the planner."""
-    from typer.testing import CliRunner
-
     import stretto.api.run
-    from stretto.cli.main import app
     from stretto.planners.registry import DEFAULT_PLANNER
 
     asked = []

@@ -6,7 +6,14 @@ import pytest
 
 from stretto.core.errors import StrettoError
 from stretto.live import fleet
-from stretto.live.fleet import WorkerSpec, deployed_workers, read_worker, slot_specs
+from stretto.live.fleet import (
+    WorkerSpec,
+    check_variants,
+    deployed_workers,
+    deployment_on,
+    read_worker,
+    slot_specs,
+)
 from stretto.live.options import ServiceOptions
 from stretto.repository.read import read_repository
 
@@ -16,6 +23,10 @@ def test_devices_counts_threads_and_kinds() -> None:
     assert read_worker("cuda:0") == WorkerSpec("cuda:0")
     assert read_worker("cpu*2") == WorkerSpec("cpu", 2)
     assert read_worker("cpu*2,threads=4,kind=big") == WorkerSpec("cpu", 2, 4, "big")
+    named = read_worker("cpu*2, variant=small,variant = first/large,variant=small")
+    assert named == WorkerSpec("cpu", 2, variants=("small", "first/large"))
+    for spec in (named, WorkerSpec("cuda:0", 1, 4, "big")):
+        assert read_worker(spec.text) == spec
 
 
 @pytest.mark.parametrize(
@@ -29,7 +40,8 @@ def test_devices_counts_threads_and_kinds() -> None:
         ("cpu*" + "1" * 5000, "count is '1111"),
         ("cpu*0", "count is '0'"),
         ("cpu*2000", "workers is 2000"),
-        ("cpu,cores=2", "'cores=2' is not threads=N or kind=NAME"),
+        ("cpu,cores=2", "'cores=2' is not threads=N, kind=NAME or variant=NAME"),
+        ("cpu,variant=", "'variant=' is not threads=N, kind=NAME or variant=NAME"),
         ("cpu,threads=", "is not threads=N"),
         ("cpu,threads=9999", "threads is 9999"),
     ],
@@ -49,6 +61,20 @@ def test_slots_of_a_fleet() -> None:
     assert [spec.threads for spec in slot_specs(fleet)] == [1, 1, 2]
     deployment, _ = repository.deployment(workers)
     assert all(len(variant.profiles) == len(set(kinds[:1] + kinds[-1:])) for variant in deployment.variants)
+
+
+def test_workers_that_run_named_variants() -> None:
+    repository = read_repository("zoo:mnist")
+    fleet = (read_worker("cpu,variant=linear"), read_worker("cpu*2,variant=mnist/resnet,variant=cnn"))
+    deployment, _ = deployment_on(fleet, repository)
+    by_worker = [
+        {variant.name for variant in deployment.variants if variant.profile_on(worker.kind) is not None}
+        for worker in deployment.workers
+    ]
+    assert by_worker == [{"linear"}, {"resnet", "cnn"}, {"resnet", "cnn"}]
+    check_variants(fleet, repository)
+    with pytest.raises(StrettoError, match=r"worker 'cpu,variant=lin': there is no variant 'lin'; .*mnist/mlp"):
+        check_variants((read_worker("cpu,variant=lin"),), repository)
 
 
 def test_a_number_or_a_list() -> None:

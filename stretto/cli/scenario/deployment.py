@@ -9,6 +9,7 @@ from stretto.config.fields import Fields, shown, suggestion
 from stretto.core.application import Application, Penalty, Variant, check_name
 from stretto.core.deployment import MAX_WORKERS, Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.instances import Names, check_names, with_instances
 from stretto.core.profile import MAX_BATCH_LIMIT, MAX_LATENCY_MS, NS_PER_MS, LatencyProfile, Quantile
 from stretto.core.published import TABLES, PublishedModel, published_model, published_table
 from stretto.core.worker import UNLIMITED_MEMORY, Worker
@@ -25,14 +26,20 @@ QUANTILES = tuple(quantile.name.lower() for quantile in Quantile)
 
 def read_deployment(top: Fields, quantile: Quantile) -> Deployment:
     """Everything that is served and everything that serves."""
-    workers = _cluster(top)
+    workers, groups = _cluster(top)
     kinds = tuple(dict.fromkeys(worker.kind for worker in workers))
     applications = _applications(top, kinds)
+    labels = [f"{application.name}/{variant.name}" for application in applications for variant in application.variants]
+    for group, names, _ in groups:
+        with group.at("variants"):
+            check_names(names, labels)
     with top.at("application" if top.has("application") else "zoo"):
-        return Deployment(applications, workers, quantile)
+        names_of = [names for _, names, count in groups for _ in range(count)]
+        return with_instances(Deployment(applications, workers, quantile), names_of)
 
 
-def _cluster(top: Fields) -> tuple[Worker, ...]:
+def _cluster(top: Fields) -> tuple[tuple[Worker, ...], list[tuple[Fields, Names, int]]]:
+    """The workers, and their groups, each with the names of the only variants that it runs and how many they are."""
     cluster = top.part("cluster")
     if cluster is None:
         top.fail("there is no [cluster]; add one with workers = 8, say")
@@ -40,12 +47,14 @@ def _cluster(top: Fields) -> tuple[Worker, ...]:
     if groups and cluster.has("workers"):
         cluster.fail("give either workers or [[cluster.group]], not both", "workers")
     workers: list[Worker] = []
+    named: list[tuple[Fields, Names, int]] = []
     numbers: dict[str, int] = {}
     for group in groups or [cluster]:
         count = group.integer("count" if groups else "workers", 1, MAX_WORKERS)
         kind = group.text("kind", "default")
         memory_mb = group.optional_number("memory_mb", 0, MAX_MEMORY_MB, above=True)
         resident = group.texts("resident") if group.has("resident") else None
+        named.append((group, group.texts("variants"), count))
         group.done()
         if len(workers) + count > MAX_WORKERS:
             group.fail(f"the groups have more than {MAX_WORKERS} workers together", "count")
@@ -55,7 +64,7 @@ def _cluster(top: Fields) -> tuple[Worker, ...]:
             workers.extend(Worker(f"{kind}-{first + number}", kind, memory, resident) for number in range(count))
         numbers[kind] = first + count
     cluster.done()
-    return tuple(workers)
+    return tuple(workers), named
 
 
 def _applications(top: Fields, kinds: tuple[str, ...]) -> tuple[Application, ...]:

@@ -1,0 +1,96 @@
+"""Light and heavy workers of one machine, served: each loads and runs what it is named for, and queries are dealt."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stretto.core.errors import StrettoError
+from stretto.live.service import Service
+from tests.live.real import conserved, until, within
+from tests.live.test_service import ask, service_of
+from tests.repository.build import KIND, Built, build
+
+LIGHT_AND_HEAVY = (f"cpu,kind={KIND},variant=fast", f"cpu,kind={KIND},variant=rows/good")
+PLANNERS = ("edge_rl", "stationary", "single_queue", "leave_it")
+BOTH = {"fast", "good"}
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Built:
+    return build(tmp_path / "models")
+
+
+def names_of(service: Service, worker: int) -> set[str]:
+    """The variants that a worker loads when it joins."""
+    return {spec.key.split("@")[0].split("/")[1] for spec in service.engine.generation.first_models(worker)}
+
+
+async def answered_by(service: Service, count: int = 40) -> set[str]:
+    """The variants that answered, of queries that come together."""
+    requests = await asyncio.gather(*(ask(service) for _ in range(count)))
+    return {variant for request in requests for variant in request.variants}
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_queries_are_dealt_to_both(built: Built, planner: str) -> None:
+    """Once every worker was given the most accurate variant, and there was nothing to deal."""
+
+    async def work() -> None:
+        async with service_of(built.root, workers=0, worker=LIGHT_AND_HEAVY, planner=planner) as service:
+            deployment = service.engine.generation.deployment
+            assert [worker.kind for worker in deployment.workers] == [f"{KIND}:fast", f"{KIND}:rows.good"]
+            assert [names_of(service, worker) for worker in range(2)] == [{"fast"}, {"good"}]
+            lanes = service.engine.generation.dispatcher.plan.lanes
+            assert {worker for lane in lanes for worker in lane.workers} == {0, 1}
+            seen: set[str] = set()
+            while seen != BOTH:
+                seen |= await answered_by(service)
+            assert conserved(service.engine)
+
+    within(60, work)
+
+
+def test_what_is_removed_and_comes_back(built: Built) -> None:
+    """The light worker has nothing to run meanwhile, and the heavy one answers everything."""
+    kept = built.root.parent / "kept"
+
+    async def work() -> None:
+        async with service_of(built.root, workers=0, worker=LIGHT_AND_HEAVY, planner="single_queue") as service:
+            shutil.move(built.variant("fast"), kept)
+            await until(lambda: names_of(service, 0) == set())
+            assert await answered_by(service) == {"good"}
+            shutil.move(kept, built.variant("fast"))
+            await until(lambda: names_of(service, 0) == {"fast"})
+            seen: set[str] = set()
+            while seen != BOTH:
+                seen |= await answered_by(service)
+            assert names_of(service, 1) == {"good"} and conserved(service.engine)
+
+    within(60, work)
+
+
+def test_further_workers_may_be_named_too(built: Built) -> None:
+    async def work() -> None:
+        async with service_of(built.root, workers=0, worker=LIGHT_AND_HEAVY, planner="single_queue") as service:
+            with pytest.raises(StrettoError, match="there is no variant 'fats'; there are rows/fast, rows/good"):
+                await service.changes.add_workers(f"cpu,kind={KIND},variant=fats")
+            await service.changes.add_workers(f"cpu,kind={KIND},variant=fast")
+            await until(lambda: service.engine.crew.ready_count == 3)
+            assert [names_of(service, worker) for worker in range(3)] == [{"fast"}, {"good"}, {"fast"}]
+
+    within(60, work)
+
+
+def test_an_application_that_no_worker_runs_is_refused_at_the_start(built: Built) -> None:
+    shutil.copytree(built.root / "rows", built.root / "other")
+
+    async def work() -> None:
+        with pytest.raises(StrettoError, match="no worker runs application other; name one of fast, good for a worker"):
+            async with service_of(built.root, workers=0, worker=(f"cpu,kind={KIND},variant=rows/fast",)):
+                pass
+
+    within(60, work)

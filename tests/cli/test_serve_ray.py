@@ -110,13 +110,16 @@ def test_places_for_all_workers_that_may_come_of_every_kind() -> None:
         return serve_ray._with_all_places(given, ScalingOptions(tuple(map(read_bounds, bounds))))
 
     made, of_kinds = scaled((f"cuda,kind={gpu}", "cpu*2,threads=2"), "gpu=1:4@2.5", "cpu=3:8@0.1")
-    assert made.service.worker == (f"cuda*4,threads=1,kind={gpu}", "cpu*8,threads=2")
+    assert made.service.worker == (f"cuda*4,kind={gpu}", "cpu*8,threads=2")
     assert of_kinds == {gpu: (1, range(4)), cpu: (3, range(4, 12))}
     workers = serve_ray._workers(made, "tcp://127.0.0.1:9")
     assert [role.num_gpus for role in workers] == [1] * 4 + [0] * 8
     made, of_kinds = scaled((f"cuda,kind={gpu}", "cpu*2"), "cpu=1:8")
-    assert made.service.worker == (f"cuda*1,threads=1,kind={gpu}", "cpu*8,threads=1")
+    assert made.service.worker == (f"cuda,kind={gpu}", "cpu*8")
     assert of_kinds == {cpu: (2, range(1, 9))}
+    made, of_kinds = scaled(("cpu*2,variant=linear", "cpu,variant=mlp"), f"{cpu}:linear=1:8")
+    assert made.service.worker == ("cpu*8,variant=linear", "cpu,variant=mlp")
+    assert of_kinds == {f"{cpu}:linear": (2, range(8))}
     with pytest.raises(StrettoError, match="written once"):
         scaled(("cpu", "cpu,threads=2"), "1:8")
 

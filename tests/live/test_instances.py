@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stretto.core.errors import StrettoError
 from stretto.live.service import Service
+from stretto.live.slots import LocalSlots
 from tests.live.real import conserved, until, within
 from tests.live.test_service import ask, service_of
 from tests.repository.build import KIND, Built, build
@@ -60,11 +62,22 @@ def test_what_is_removed_and_comes_back(built: Built) -> None:
 
     async def work() -> None:
         async with service_of(built.root, workers=0, worker=LIGHT_AND_HEAVY, planner="single_queue") as service:
+            await until(lambda: names_of(service, 0) == {"fast"} and names_of(service, 1) == {"good"})
             shutil.move(built.variant("fast"), kept)
             await until(lambda: names_of(service, 0) == set())
             assert await answered_by(service) == {"good"}
+            loading: list[dict[int, list[str]]] = []
+            hold = service.engine.succession._holding.hold
+
+            async def held(models: Any, at_once: int | None = None) -> dict[str, str]:
+                loading.append({worker: [spec.key for spec in specs] for worker, specs in models.items()})
+                return await hold(models, at_once)
+
+            service.engine.succession._holding.hold = held  # type: ignore[method-assign]
             shutil.move(kept, built.variant("fast"))
             await until(lambda: names_of(service, 0) == {"fast"})
+            assert any(keys for each in loading for keys in each.values())
+            assert not any(each.get(1) for each in loading), "the heavy worker has no use for it"
             seen: set[str] = set()
             while seen != BOTH:
                 seen |= await answered_by(service)
@@ -81,6 +94,35 @@ def test_further_workers_may_be_named_too(built: Built) -> None:
             await service.changes.add_workers(f"cpu,kind={KIND},variant=fast")
             await until(lambda: service.engine.crew.ready_count == 3)
             assert [names_of(service, worker) for worker in range(3)] == [{"fast"}, {"good"}, {"fast"}]
+
+    within(60, work)
+
+
+def test_each_kind_of_instance_is_scaled_by_itself(built: Built) -> None:
+    async def work() -> None:
+        async with service_of(built.root, workers=0, worker=LIGHT_AND_HEAVY, planner="single_queue") as service:
+            slots = LocalSlots(service, service.changes)
+            await slots.scale_to(f"{KIND}:fast", 2)
+            await until(lambda: service.engine.crew.ready_count == 3)
+            assert names_of(service, 2) == {"fast"}
+            await slots.scale_to(f"{KIND}:rows.good", 0)
+            await until(lambda: service.engine.crew.ready_count == 2)
+            assert await answered_by(service) == {"fast"}
+
+    within(60, work)
+
+
+def test_an_application_whose_last_worker_has_nothing_is_no_longer_served(built: Built) -> None:
+    """The others are."""
+    shutil.copytree(built.root / "rows", built.root / "other")
+    named = (*LIGHT_AND_HEAVY[1:], f"cpu,kind={KIND},variant=other/fast")
+
+    async def work() -> None:
+        async with service_of(built.root, workers=0, worker=named, planner="single_queue") as service:
+            assert set(service.files) == {"rows", "other"}
+            shutil.rmtree(built.root / "other" / "variants" / "fast")
+            await until(lambda: set(service.files) == {"rows"})
+            assert await answered_by(service) == {"good"}
 
     within(60, work)
 

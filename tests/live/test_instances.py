@@ -19,6 +19,7 @@ from tests.repository.build import KIND, Built, build
 LIGHT_AND_HEAVY = (f"cpu,kind={KIND},variant=fast", f"cpu,kind={KIND},variant=rows/good")
 PLANNERS = ("edge_rl", "stationary", "single_queue", "leave_it")
 BOTH = {"fast", "good"}
+LIMIT_S = 150  # the first start on a machine compiles the dispatcher
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def names_of(service: Service, worker: int) -> set[str]:
     return {spec.key.split("@")[0].split("/")[1] for spec in service.engine.generation.first_models(worker)}
 
 
-async def answered_by(service: Service, count: int = 40) -> set[str]:
+async def answered_by(service: Service, count: int = 100) -> set[str]:
     """The variants that answered, of queries that come together."""
     requests = await asyncio.gather(*(ask(service) for _ in range(count)))
     return {variant for request in requests for variant in request.variants}
@@ -53,7 +54,7 @@ def test_queries_are_dealt_to_both(built: Built, planner: str) -> None:
                 seen |= await answered_by(service)
             assert conserved(service.engine)
 
-    within(60, work)
+    within(LIMIT_S, work)
 
 
 def test_what_is_removed_and_comes_back(built: Built) -> None:
@@ -83,7 +84,7 @@ def test_what_is_removed_and_comes_back(built: Built) -> None:
                 seen |= await answered_by(service)
             assert names_of(service, 1) == {"good"} and conserved(service.engine)
 
-    within(60, work)
+    within(LIMIT_S, work)
 
 
 def test_further_workers_may_be_named_too(built: Built) -> None:
@@ -95,7 +96,7 @@ def test_further_workers_may_be_named_too(built: Built) -> None:
             await until(lambda: service.engine.crew.ready_count == 3)
             assert [names_of(service, worker) for worker in range(3)] == [{"fast"}, {"good"}, {"fast"}]
 
-    within(60, work)
+    within(LIMIT_S, work)
 
 
 def test_each_kind_of_instance_is_scaled_by_itself(built: Built) -> None:
@@ -109,7 +110,7 @@ def test_each_kind_of_instance_is_scaled_by_itself(built: Built) -> None:
             await until(lambda: service.engine.crew.ready_count == 2)
             assert await answered_by(service) == {"fast"}
 
-    within(60, work)
+    within(LIMIT_S, work)
 
 
 def test_an_application_whose_last_worker_has_nothing_is_no_longer_served(built: Built) -> None:
@@ -124,7 +125,7 @@ def test_an_application_whose_last_worker_has_nothing_is_no_longer_served(built:
             await until(lambda: set(service.files) == {"rows"})
             assert await answered_by(service) == {"good"}
 
-    within(60, work)
+    within(LIMIT_S, work)
 
 
 def test_an_application_that_no_worker_runs_is_refused_at_the_start(built: Built) -> None:
@@ -135,4 +136,4 @@ def test_an_application_that_no_worker_runs_is_refused_at_the_start(built: Built
             async with service_of(built.root, workers=0, worker=(f"cpu,kind={KIND},variant=rows/fast",)):
                 pass
 
-    within(60, work)
+    within(LIMIT_S, work)

@@ -83,7 +83,15 @@ def jobs() -> list[Job]:
         *general_jobs(),
         Job("partial~alone", failures=True, iterations=PARTIAL),
         # What stretto train does unless it is told otherwise.
-        Job("partial~published", failures=True, iterations=PARTIAL, discount=0.99, trace=0.95, clip=0.2, sigma=(0.698, 0.698)),
+        Job(
+            "partial~published",
+            failures=True,
+            iterations=PARTIAL,
+            discount=0.99,
+            trace=0.95,
+            clip=0.2,
+            sigma=(0.698, 0.698),
+        ),
         Job("partial~taught", failures=True, rule=ground.by_hand(), iterations=TAUGHT + AFTER_TEACHING),
         Job("full~alone", full=True, sigma=(0.25, 0.05), iterations=PARTIAL),
         Job("full~taught", True, rule=UNEQUAL, iterations=TAUGHT + AFTER_BEST),

@@ -12,7 +12,7 @@ from stretto.config.fields import read_fields
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_MS
-from stretto.live.fleet import deployed_workers
+from stretto.live.fleet import check_variants, deployment_on
 from stretto.live.options import ServiceOptions
 from stretto.planners.edge_rl.instances import instances_of
 from stretto.repository.read import read_repository
@@ -78,8 +78,9 @@ def read_ground(what: str, load: Path | None, workers: int, worker: tuple[str, .
 
 def _served(what: str, options: ServiceOptions) -> tuple[Deployment, tuple[str, ...]]:
     """The repository on the workers that `stretto serve` would have with these options."""
-    repository = read_repository(what)
-    return repository.deployment(deployed_workers(options.fleet(), repository), options.quantile)
+    repository, fleet = read_repository(what), options.fleet()
+    check_variants(fleet, repository)
+    return deployment_on(fleet, repository, options.quantile)
 
 
 def _recording(file: Path) -> Recording:

@@ -129,7 +129,7 @@ def _deployment(
     """As a server with these options would have it; on the workers that the setting knows where none are named."""
     from stretto.core.fleet import numbered
     from stretto.core.worker import Worker as Slot
-    from stretto.live.fleet import deployment_on
+    from stretto.live.fleet import check_variants, deployment_on
 
     named = options.workers or options.worker or options.kind is not None
     fleet: tuple[Slot, ...] = ()
@@ -137,6 +137,7 @@ def _deployment(
         fleet += numbered(fleet, repository.kind_in_use(kind), count, options.worker_memory_bytes)
     if fleet:
         return repository.deployment(fleet, options.quantile)
+    check_variants(options.fleet(), repository)
     return deployment_on(options.fleet(), repository, options.quantile)
 
 

@@ -11,6 +11,7 @@ from stretto.cli.train_ground import read_ground
 from stretto.core.errors import StrettoError
 from stretto.core.profile import Quantile
 from stretto.live.recorder import recording
+from stretto.planners.edge_rl.instances import instances_of
 from stretto.sim.arrivals import Load
 from stretto.sim.markovian import MarkovianArrivals
 from stretto.sim.processes import Gamma
@@ -52,6 +53,16 @@ def test_a_repository_is_learned_on_as_it_is_served(tmp_path: Path) -> None:
     assert ground.deployment.quantile is Quantile.MEAN and len(ground.deployment.workers) == 3
     assert isinstance(ground.source, Load) and isinstance(ground.source.process, MarkovianArrivals)
     assert any("every worker runs" in warning for warning in ground.warnings)
+
+
+def test_light_and_heavy_instances_are_those_of_the_workers(tmp_path: Path) -> None:
+    load, named = write(tmp_path, "load.toml", MAP), ("cpu*2,variant=cnn_s", "cpu,variant=fashion/resnet_m")
+    ground = read_ground("zoo:fashion", load, 0, named)
+    variants = [ground.deployment.variants[instance.variant].name for instance in instances_of(ground.deployment)]
+    assert variants == ["cnn_s", "cnn_s", "resnet_m"]
+    assert not any("every worker runs" in warning for warning in ground.warnings)
+    with pytest.raises(StrettoError, match="worker 'cpu,variant=cnn': there is no variant 'cnn'; there are"):
+        read_ground("zoo:fashion", load, 0, ("cpu,variant=cnn",))
 
 
 def test_a_log_of_queries_is_a_load(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from stretto.sim.network.clients import NetworkClient
 from stretto.sim.query_log import UNSAID, QueryLog
 from stretto.sim.residuals import BUCKETS, Measured, Residuals, batches_of_bucket
 from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
+from stretto.sim.traces import MAX_ROWS
 from stretto.twin.clients import MOST_CLIENTS, conditions_of
 from stretto.twin.log import LogListener
 from stretto.twin.recent import Recent
@@ -56,6 +57,8 @@ def recording_of(path: Path, progress: Callable[[float], None] | None = None) ->
     columns = {name: array("q") for name in ("time_ns", "deadline_ns", "application")}
 
     def hear(application: str, now_ns: int, slack_ns: int) -> None:
+        if len(columns["time_ns"]) == MAX_ROWS:
+            raise StrettoError(f"{path.name} holds more than {MAX_ROWS:,} queries; record for a shorter time")
         columns["time_ns"].append(now_ns)
         columns["deadline_ns"].append(max(slack_ns, 0))
         columns["application"].append(names.setdefault(application, len(names)))

@@ -16,6 +16,7 @@ from stretto.core.plan import Delays
 from stretto.core.profile import NS_PER_MS, NS_PER_S, Quantile
 from stretto.live.recorder import Journal, recording
 from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
+from stretto.twin import measure
 from stretto.twin.log import LogListener
 from stretto.twin.measure import recording_of, setting_from_log, setting_from_scenario
 from stretto.twin.setting import Setting
@@ -61,7 +62,7 @@ def test_a_scripted_life_is_measured_exactly(tmp_path: Path) -> None:
     assert len(setting.handoff_ns) >= 60 and setting.handoff_ns.min() >= 0
 
 
-def test_a_recording_holds_every_query_once(tmp_path: Path) -> None:
+def test_a_recording_holds_every_query_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One row each, in the order in which they came, however many a setting remembers; what moved counts once."""
     path = tmp_path / "events.jsonl"
     served = serving(FAST, crew=2)
@@ -84,6 +85,9 @@ def test_a_recording_holds_every_query_once(tmp_path: Path) -> None:
     expected = [(number * 10 * MS, (300 + number) * MS) for number in range(30) for _ in range(1 + number % 3)]
     expected += [(300 * MS, 400 * MS)] * 3
     assert [(row["time_ns"], row["deadline_ns"] - row["time_ns"]) for row in chunk] == expected
+    monkeypatch.setattr(measure, "MAX_ROWS", 62)
+    with pytest.raises(StrettoError, match="more than 62 queries; record for a shorter time"):
+        recording_of(path)
     with recording(tmp_path / "idle.jsonl") as journal:
         made = Stage(served, plan_for(served), journal=journal)
         made.close()

@@ -30,7 +30,7 @@ from stretto.cli.scheduler import scheduler
 from stretto.cli.serve import serve
 from stretto.cli.setting import setting
 from stretto.cli.simulate import simulate
-from stretto.cli.train import train
+from stretto.cli.train import TrainHelp, train
 from stretto.cli.tune import tune
 from stretto.cli.warm import warm
 from stretto.cli.worker import worker
@@ -111,7 +111,7 @@ for command in (
     tune,
     warm,
 ):
-    app.command()(command)
+    app.command(cls=TrainHelp if command is train else None)(command)
 
 
 if __name__ == "__main__":

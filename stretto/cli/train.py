@@ -6,9 +6,10 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from stretto.cli.options import Plot, Seed
 from stretto.cli.output import check_plot
@@ -21,11 +22,35 @@ if TYPE_CHECKING:
     from stretto.training.run import Options, Progress
     from stretto.training.world import System
 
+# Headings of the help, by the first option below each.
+HEADINGS = {
+    "what": "Arguments",
+    "out": "What is learned on",
+    "slot_ms": "What the policy sees and does (kept when it is served)",
+    "alpha": "What counts",
+    "iterations": "How it learns (γ, λ, ε and σ as published)",
+    "seed": "The run",
+}
 TOLD_EVERY = 10  # iterations, where no terminal shows a line that changes
 
 
+class TrainHelp(TyperCommand):
+    """Lists the many options under headings."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: list[tuple[str, list[tuple[str, str]]]] = []
+        for parameter in self.get_params(ctx):
+            if parameter.name in HEADINGS:
+                groups.append((HEADINGS[parameter.name], []))
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                groups[-1][1].append(record)
+        for title, records in groups:
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
 def train(
-    # What is learned on.
     what: Annotated[
         str,
         typer.Argument(
@@ -44,7 +69,6 @@ def train(
     workers: Annotated[
         int, typer.Option(metavar="N", min=0, max=1024, help="With REPO: so many equal ones; 0: as stretto serve.")
     ] = 0,
-    # What the policy sees and does. All of this is written into its file and kept when it is served.
     slot_ms: Annotated[float, typer.Option(metavar="MS", min=10, max=60_000, help="Between two decisions.")] = 1000.0,
     buffer: Annotated[
         int, typer.Option(metavar="N", min=1, max=1024, help="Queries that an instance holds; further are refused.")
@@ -59,7 +83,6 @@ def train(
     random_settings: Annotated[
         int, typer.Option(metavar="N", min=0, max=4096, help="Learn on so many random settings instead.")
     ] = 0,
-    # What counts.
     alpha: Annotated[
         float, typer.Option(metavar="α", min=0, max=1000, help="Weight of a refused query; a late one has 1.")
     ] = 1.0,
@@ -76,7 +99,6 @@ def train(
             metavar="SHARE", min=1e-5, max=0.5, help="Of the policy that is kept; else --violations, or 0.02."
         ),
     ] = None,
-    # How it learns; as published unless said otherwise.
     iterations: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Of 16 slots each.")] = 240,
     systems: Annotated[int, typer.Option(metavar="N", min=1, max=65_536, help="Simulated at once.")] = SYSTEMS_AT_ONCE,
     discount: Annotated[float, typer.Option(metavar="γ", min=0, max=1, help="Of the reward of later slots.")] = 0.99,
@@ -92,15 +114,12 @@ def train(
     teach_burst: Annotated[
         str, typer.Option(metavar="W,W,…", help="Its weights in bursts; else accurate instances are filled.")
     ] = "",
-    # The run.
     seed: Seed = None,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="Of PyTorch: cpu or cuda.")] = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in the folder.")] = False,
     plot: Plot = None,
 ) -> None:
     """Train a policy that deals queries to model instances, and write it as a file that simulate and serve load.
-
-    Options come in groups: what is learned on, what the policy sees and does, what counts, how it learns, and the run.
 
     \b
     Examples:

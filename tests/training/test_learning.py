@@ -228,6 +228,14 @@ def test_a_policy_that_was_trained_from_a_recording_is_served_where_it_was_recor
     assert plan.planner == "edge_rl" and len(plan.lanes) == 2 and min(plan.routes[0].weights) > 0
 
 
+def test_help_lists_options_under_headings() -> None:
+    from stretto.cli.main import app
+
+    text = CliRunner().invoke(app, ["train", "--help"]).output
+    places = [text.index(part) for part in ("What is learned on", "--load", "What the policy", "--buffer", "The run")]
+    assert places == sorted(places) and text.count("--out FOLDER") == 1 and "-h, --help" in text
+
+
 def test_options_of_the_command_reach_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without options they are the paper's (section 5.1.4)."""
     from stretto.cli.main import app

@@ -80,9 +80,11 @@ def variants(memory_bytes: int = 0, kinds: dict[str, float] | None = None) -> tu
     return tuple(made)
 
 
-def deployment(workers: int, slo_ms: float, resident: int = 0) -> Deployment:
-    """`resident`: how many variants a worker can hold, the smallest ones at the start; 0: it holds all of them."""
-    models = variants(memory_bytes=1 if resident else 0)
+def deployment(workers: int, slo_ms: float, resident: int = 0, sizes: int = len(SIZES)) -> Deployment:
+    """`resident`: how many variants a worker can hold, the smallest ones at the start; 0: it holds all of them.
+    `sizes`: so many variants, the smallest.
+    """
+    models = variants(memory_bytes=1 if resident else 0)[:sizes]
     at_start = tuple(f"{APPLICATION}/{model.name}" for model in models[:resident]) if resident else None
     crew = tuple(
         Worker(f"gpu-{number}", memory_bytes=resident or UNLIMITED_MEMORY, resident=at_start)

@@ -2,7 +2,9 @@
 
 Clients join one after the other with 0.2 to 2 s between them (the paper: 1 to 10 s, in runs of minutes) and begin
 anywhere in the trace. The way to the server takes 2 ms in either direction. Frames are made late by up to a tenth of
-the time between two. Batches take as long as profiles spread them; plans rest on the p99. No LTE trace is at hand.
+the time between two. Batches take as long as profiles spread them; plans rest on the p99. No LTE trace is at hand
+(`jellyfish_traces` draws networks like it). Jellyfish is what a server serves, with its doors, and its clients follow
+the rule of the client that ships; `published` is the planner's lanes as they are, without doors.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jellyfish_ground import APPLICATION, SIZES, deployment
+from jellyfish_traces import DRAWN, SHARED
 
 from stretto.core.bandwidth import Bandwidth, bandwidth_from
 from stretto.core.client import Client, Network
@@ -26,13 +28,14 @@ from stretto.core.profile import NS_PER_MS, NS_PER_S
 from stretto.core.view import Planner, View
 from stretto.planners.clockwork import Clockwork
 from stretto.planners.jellyfish.planner import Jellyfish
+from stretto.planning.served import served_session
+from stretto.planning.session import Session
 from stretto.sim.network.clients import Adaptation, NetworkClient, Sending
 from stretto.sim.network.result import NetworkResult, NetworkSummary
 from stretto.sim.network.run import simulate_network
 from stretto.sim.network.strategies import data_adaptations
 from stretto.sim.service import Empirical
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 TRACES = {"synthetic": ("network_synthetic.txt", 20.0), "wifi": ("network_wifi.txt", 1.0)}
 SECONDS = 60.0
 SEEDS = (11, 12, 13)  # those of the claims; what was chosen was chosen on 1 to 3
@@ -56,6 +59,7 @@ class Setting:
     clients: int
     workers: int = WORKERS
     mixed: bool = False
+    models: int = len(SIZES)  # so many of them, the smallest
 
     def __str__(self) -> str:
         what = "mixed" if self.mixed else f"{self.slo_ms:g} ms, {self.fps:g} FPS"
@@ -68,6 +72,8 @@ def settings(trace: str) -> list[Setting]:
 
 @cache
 def trace(name: str) -> Bandwidth:
+    if name in DRAWN:
+        return DRAWN[name]()
     file, step_s = TRACES[name]
     return bandwidth_from((SHARED / file).read_text(encoding="ascii"), step_s=step_s)
 
@@ -96,9 +102,9 @@ def clients_of(setting: Setting, seed: int, sending: Sending | None = None) -> l
     return made
 
 
-def system(name: str) -> tuple[Planner, Sending]:
+def system(name: str) -> tuple[Planner | Session, Sending]:
     """By the names of the paper's figures; `published` is Jellyfish without what we mended, and
-    `jellyfish_pool` with one queue for all workers where that is more accurate.
+    `jellyfish_pool` with one queue for all workers where that is more accurate. A session is followed as a server does.
     """
     if name in STATIC:
         variant = STATIC[name]
@@ -107,18 +113,18 @@ def system(name: str) -> tuple[Planner, Sending]:
         strategy = data_adaptations(MIDDLE)[name]
         return strategy.plans(Jellyfish()), strategy.sends
     if name.startswith("holding "):
-        return Jellyfish(resident=int(name.split()[1])), Sending()
-    if name == "jellyfish_pool":
-        return Jellyfish(pool=1.0), Sending()
+        return served_session("jellyfish", {"resident": int(name.split()[1])}), Sending()
     if name == "published":
         return Jellyfish(filling=False, annealing=True, step=5.0), Sending()
-    return Jellyfish(), Sending()
+    return served_session(name), Sending()
 
 
-def run(setting: Setting, name: str, seed: int, seconds: float = SECONDS) -> NetworkResult:
+def run(setting: Setting, name: str, seed: int, seconds: float | None = None) -> NetworkResult:
     planner, sending = system(name)
-    served = deployment(setting.workers, setting.slo_ms, planner.resident if isinstance(planner, Jellyfish) else 0)
+    resident = int(name.split()[1]) if name.startswith("holding ") else 0
+    served = deployment(setting.workers, setting.slo_ms, resident, setting.models)
     clients = clients_of(setting, seed, sending)
+    seconds = seconds or SECONDS
     return simulate_network(served, planner, clients, seconds=seconds, seed=seed, service=Empirical(), replan_s=0.5)
 
 
@@ -148,7 +154,7 @@ def outcomes(jobs: Sequence[Any], work: Callable[[Any], Any] = outcome, processe
 
 def can_be_mapped(setting: Setting) -> bool:
     """Whether the planner finds a place for every client while each has the lowest bandwidth of its trace."""
-    served = deployment(setting.workers, setting.slo_ms)
+    served = deployment(setting.workers, setting.slo_ms, sizes=setting.models)
     network = Network(trace(setting.trace).least, 2 * DELAY_NS)
     clients = tuple(
         Client(slot, f"{slot}", 0, network, application=APPLICATION, rate=spec.fps, slo_ns=spec.slo_ns)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from stretto.core.client import Client
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Eager, Fixed, Lane, Late, Missing, Order, Plan, Route, RouteRule
+from stretto.core.profile import NS_PER_S
 from stretto.core.view import View
 from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.planners.jellyfish.before import idle_as_before, lane_name, mapping_before, models_before, places_before
@@ -288,13 +289,19 @@ class _Part:
         return [*made, refusing_lane(name, self.ladder.workers[smallest], variant)]
 
     def _release(self, place: int, filling: bool) -> Eager:
-        """At the planned batch; `filling` at least at that."""
-        planned = int(self.mapping.batches[place])
-        if not filling:
-            return Eager(planned)
-        variant, worker = self.ladder.variants[self.mapping.models[place]], self.ladder.workers[place]
+        """The planned batch, or with `filling` the largest there is. Where the throughput of a profile falls with the
+        batch, the largest one of those that bring through what the clients ask: what (6) allows must hold as it is run.
+        """
+        problem, mapping = self.demand.problem, self.mapping
+        model, planned = int(mapping.models[place]), int(mapping.batches[place])
+        variant, worker = self.ladder.variants[model], self.ladder.workers[place]
         profile = self.deployment.profile(variant, self.deployment.workers[worker].kind)
-        return Eager(max(planned, profile.max_batch))
+        most = max(planned, profile.max_batch) if filling else planned
+        sizes = np.arange(1, most + 1)
+        throughput = sizes * float(NS_PER_S) / problem.latency_ns[problem.kind_of[place], model, 1 : most + 1]
+        asked = float(problem.rate[mapping.worker_of == place].sum())
+        enough = np.flatnonzero(throughput * (1 + 1e-9) >= asked)
+        return Eager(int(sizes[enough[-1]]) if len(enough) else int(sizes[throughput.argmax()]))
 
     def route(self, first: int) -> Route:
         """Clients by slot. Position 0 is where there is most room, for slots that nobody had when this was planned."""

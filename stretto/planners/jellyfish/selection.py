@@ -1,8 +1,8 @@
 """Which models (Jellyfish algorithm 2), compiled: simulated annealing over the models of all workers, in two modes.
 
 DEGRADE makes models smaller until every client finds a place; UPGRADE then looks for more accuracy. A state is judged
-by the share of clients mapped, then by accuracy per request, where clients without a place count zero. Constants are
-those of the published code.
+by the share of clients mapped, then by accuracy per request, where clients without a place count zero. UPGRADE never
+moves to a state that maps fewer clients than the best one does. Constants are those of the published code.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ def anneal(
                 best_mapped, best_value = new_mapped, new_value
                 models[:] = other
             gain = (new_mapped - mapped) / clients if mode == DEGRADE else (new_value - value) / total
+            if mode == UPGRADE and new_mapped < best_mapped:  # O1 is not given up for O2, not even on the way
+                gain = -math.inf
             if gain > 0 or math.exp(gain / temperature) > next_random(random):
                 state[:] = other
                 mapped, value = new_mapped, new_value

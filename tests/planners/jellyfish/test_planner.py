@@ -374,6 +374,19 @@ def test_filling_lets_batches_grow_and_uses_idle_workers() -> None:
     assert sorted(np.bincount([lane_of(filled, slot) for slot in range(4)])) == [2, 2]
 
 
+@pytest.mark.parametrize("filling", [True, False])
+def test_capacity_holds_with_the_batch_that_is_run_where_throughput_falls_with_the_batch(filling: bool) -> None:
+    """Batches of 4 bring 100/s through, of 8 only 40/s: clients of 90/s need those of 4."""
+    table_ms = [0, 12, 20, 30, 40, 70, 110, 150, 200]
+    profile = LatencyProfile(np.array([table_ms] * 4, np.int64) * NS_PER_MS)
+    model = Variant("size-128", 0.5, (profile,), input_size=(128, 128, 3), frame_bytes=10_000)
+    deployment = Deployment((Application("detect", 900 * NS_PER_MS, (model,)),), workers(1), Quantile.P99)
+    for count, fitting in ((6, {4}), (2, {4, 5, 6, 7, 8})):  # 90/s, and 30/s
+        view = seen(deployment, *(client(slot, mbit_per_s=80.0) for slot in range(count)))
+        batch = Jellyfish(filling=filling)(view).lanes[0].release.max_batch
+        assert batch in fitting and batch * 1e3 / table_ms[batch] >= 15.0 * count
+
+
 def test_a_client_with_a_worker_of_its_own_gets_a_larger_variant() -> None:
     """Nobody waits where there are as many workers as clients."""
     view = seen(deployed(), client(0, mbit_per_s=40.0, slo_ms=80.0), client(1, mbit_per_s=40.0, slo_ms=80.0))

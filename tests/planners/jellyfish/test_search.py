@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from stretto.core.profile import NS_PER_MS
 from stretto.planners.jellyfish.exact import optimum
+from stretto.planners.jellyfish.mapping import map_to
 from stretto.planners.jellyfish.problem import Problem, most_value
 from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.selection import Cooling, annealed
@@ -98,3 +102,65 @@ def test_cooling_is_quicker_beyond_the_published_scale() -> None:
 def test_nobody_asks() -> None:
     empty = problem([], [], [[[10.0]]], [0])
     assert annealed(empty).mapped == searched(empty).mapped == optimum(empty).mapped == 0
+
+
+def published_walk(problem: Problem, start: list[int], seed: int) -> tuple[list[int], bool]:
+    """Algorithm 2 as a plain loop over the mapping of algorithm 1; and whether UPGRADE ever met a state that maps fewer
+    clients, which it must not move to.
+    """
+    state = seed
+    mask = 2**64 - 1
+
+    def random() -> float:
+        nonlocal state
+        state = (state + 0x9E3779B97F4A7C15) & mask
+        z = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        return ((z ^ (z >> 31)) >> 11) / 2**53
+
+    def mapped_by(models: list[int]) -> tuple[int, float]:
+        found = map_to(problem, np.array(models))
+        return found.mapped, found.value
+
+    best, best_worth, met_fewer = list(start), mapped_by(start), False
+    for is_upgrade in (False, True):
+        models, worth, temperature = list(best), best_worth, 0.0125
+        while temperature > 0.0005 and (is_upgrade or worth[0] < problem.clients):
+            steps = [int(random() * (3 if is_upgrade else 2)) - 1 for _ in models]
+            other = [min(max(model + step, 0), problem.models - 1) for model, step in zip(models, steps, strict=True)]
+            new = mapped_by(other)
+            better = new[0] > best_worth[0] or (new[0] == best_worth[0] and new[1] > best_worth[1] + 1e-9)
+            if better:
+                best, best_worth = list(other), new
+            accepts = True
+            if is_upgrade:
+                gain = (new[1] - worth[1]) / problem.rate.sum()
+                fewer = new[0] < best_worth[0]
+                met_fewer |= fewer
+            else:
+                gain, fewer = (new[0] - worth[0]) / problem.clients, False
+            if gain <= 0 or fewer:
+                accepts = (0.0 if fewer else math.exp(gain / temperature)) > random()
+            if accepts:
+                models, worth = other, new
+            temperature *= 0.99
+    return best, met_fewer
+
+
+def test_annealing_is_the_published_walk_and_never_gives_up_a_client_for_accuracy() -> None:
+    met = 0
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        most_ms = random.integers(45, 120, (30, 1))
+        latency_ms = np.array([[[0, *((8 + 2 * model) + (3 + model) * b for b in range(4))] for model in range(10)]])
+        some = Problem(
+            accuracy=0.3 + 0.03 * np.arange(10),
+            latency_ns=latency_ms * NS_PER_MS,
+            kind_of=np.zeros(4, np.int64),
+            rate=random.choice([5.0, 10.0], 30),
+            budget_ns=(most_ms - 2 * np.arange(10)) * NS_PER_MS,
+        )
+        expected, met_fewer = published_walk(some, [0, 0, 0, 0], seed + 1)
+        assert annealed(some, seed=seed + 1).models.tolist() == expected
+        met += met_fewer
+    assert met == 4

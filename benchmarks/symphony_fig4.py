@@ -2,9 +2,10 @@
 
 (a) the 35 models of table 5 together, (b) DenseNet121, which gains much from batching, (c) BERT, which gains next to
 nothing, each over the six burstiness values; (d) a seeded sample of the grid of like models, as many of each model,
-on 64 workers at most. Deferred is figure 16 as printed, the same with condition (a) of section 4.3 (`when_gathered`),
-and figure 16 with batch-aware pruning. The paper does not say on how many workers (a) to (c) ran. Our twin shares the
-dispatcher and fills each batch up to its head's deadline, so it loses less to deferral than the paper's.
+on 64 workers at most. Both rules drop heads for the staggered batch, as the authors' scheduler does by default; the
+deferred one is also run with condition (a) of section 4.3 (`when_gathered`), with batch-aware pruning, and with expiry
+alone, there beside a twin with expiry alone. The paper does not say on how many workers (a) to (c) ran: (b) and (c) are
+run with two and with four for each model, the mix with one and with two.
 """
 
 from __future__ import annotations
@@ -33,17 +34,21 @@ SHAPES = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 MAX_WORKERS = 64
 SAMPLED = 10  # of each model
 MIXED_WORKERS = (35, 70)
-PANEL_COUNT, PANEL_RATIO = 16, 2.0
+PANEL_COUNT, PANEL_RATIOS = 16, (2.0, 4.0)
 SECONDS = 4.0
 MIXED_SECONDS = 10.0  # in the mix a model has few queries per second
 SEEDS = (1, 2, 3)
 TOLERANCE = 0.01
-EAGER = Symphony(deferred=False)
+EAGER, EAGER_EXPIRY = Symphony(deferred=False), Symphony(deferred=False, expiry_only=True)
+EXPIRY = "expiry only"
 DEFERRED = {
-    "as printed": Symphony(when_gathered=False),
+    "as published": Symphony(),
     "when gathered": Symphony(when_gathered=True),
-    "batch-aware": Symphony(when_gathered=False, batch_aware=True),
+    "batch-aware": Symphony(batch_aware=True),
+    EXPIRY: Symphony(expiry_only=True),
 }
+ALIKE = (0.95, 1.05)
+MARGIN = 0.1  # of the paper's least and most: they are read by eye where the text gives none
 QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0)
 
 
@@ -67,11 +72,16 @@ class Setup:
 
 def setups(seed: int) -> list[Setup]:
     """Panels (a) to (c) in full, then the sample of the grid."""
-    workers = round(PANEL_COUNT * PANEL_RATIO)
+    crews = [round(PANEL_COUNT * ratio) for ratio in PANEL_RATIOS]
     found = [
         *(Setup("a", "mixed", 35, count, 0.0, shape) for count in MIXED_WORKERS for shape in SHAPES),
-        *(Setup("b", "DenseNet121", PANEL_COUNT, workers, slo, shape) for slo in (30.0, 50.0) for shape in SHAPES),
-        *(Setup("c", "BERT", PANEL_COUNT, workers, 30.0, shape) for shape in SHAPES),
+        *(
+            Setup("b", "DenseNet121", PANEL_COUNT, crew, slo, shape)
+            for crew in crews
+            for slo in (30.0, 50.0)
+            for shape in SHAPES
+        ),
+        *(Setup("c", "BERT", PANEL_COUNT, crew, 30.0, shape) for crew in crews for shape in SHAPES),
     ]
     random = np.random.default_rng(seed)
     rest = [point for point in itertools.product(COUNTS, RATIOS, SLOS_MS, SHAPES) if point[0] * point[1] <= MAX_WORKERS]
@@ -96,7 +106,9 @@ def measure(setup: Setup) -> tuple[float, dict[str, float]]:
     eager = found(EAGER, 0.6 * fluid_goodput(deployment, [1.0] * setup.models))
     if eager == 0:
         return 0.0, {}
-    return eager, {name: found(planner, eager) / eager for name, planner in DEFERRED.items()}
+    ratios = {name: found(planner, eager) for name, planner in DEFERRED.items()}
+    expiry = found(EAGER_EXPIRY, eager)
+    return eager, {name: rate / (expiry if name == EXPIRY and expiry > 0 else eager) for name, rate in ratios.items()}
 
 
 def chosen(measured: dict[Setup, dict[str, float]], name: str, **wanted: object) -> list[float]:
@@ -110,40 +122,43 @@ def chosen(measured: dict[Setup, dict[str, float]], name: str, **wanted: object)
 
 def claim_panels(bench: Benchmark, name: str, of: Callable[..., list[float]]) -> None:
     """What section 4.3 says of figures 4(a) to 4(c)."""
-    for panel, what, ratios, least, most in (
-        ("a", "35 mixed models", of(panel="a"), 1.34, 1.89),
-        ("b", "DenseNet121, SLO 30 ms", of(panel="b", slo_ms=30.0), 1.14, 2.52),
+    few, many = (round(PANEL_COUNT * ratio) for ratio in PANEL_RATIOS)
+    for what, ratios, least, most in (
+        ("(a) {}: 35 mixed models", of(panel="a"), 1.34, 1.89),
+        (f"(b) {{}}: DenseNet121, SLO 30 ms, {few} workers", of(panel="b", slo_ms=30.0, workers=few), 1.14, 2.52),
+        (f"(b) {{}}: DenseNet121, SLO 30 ms, {many} workers", of(panel="b", slo_ms=30.0, workers=many), 1.14, 2.52),
     ):
         bench.claim(
-            f"({panel}) {name}: {what}, least to most",
+            what.format(name) + ", least to most",
             paper=f"{least:g} to {most:g}",
-            target=f"least ≥ {least:g}",
+            target=f"within these, and {MARGIN:.0%} beyond",
             ours=f"{min(ratios):.3f} to {max(ratios):.3f}",
-            met=min(ratios) >= least,
+            met=least * (1 - MARGIN) <= min(ratios) and max(ratios) <= most * (1 + MARGIN),
         )
-    tight, loose = (float(np.mean(of(panel="b", slo_ms=slo_ms))) for slo_ms in (30.0, 50.0))
-    bench.claim(
-        f"(b) {name}: mean at SLO 50 ms; at 30 ms it is {tight:.3f}",
-        paper="less prominent",
-        target="< at 30 ms",
-        ours=loose,
-        met=loose < tight,
-    )
-    smooth, bursty = (of(panel="b", slo_ms=30.0, shape=shape)[0] for shape in (1.0, 0.1))
-    bench.claim(
-        f"(b) {name}: SLO 30 ms, Γ(1); at Γ(.1) it is {bursty:.3f}",
-        paper="more where less bursty",
-        target="> at Γ(.1)",
-        ours=smooth,
-        met=smooth > bursty,
-    )
+    for workers in (few, many):
+        tight, loose = (float(np.mean(of(panel="b", slo_ms=slo_ms, workers=workers))) for slo_ms in (30.0, 50.0))
+        bench.claim(
+            f"(b) {name}, {workers} workers: mean at SLO 50 ms; at 30 ms it is {tight:.3f}",
+            paper="less prominent",
+            target="< at 30 ms",
+            ours=loose,
+            met=loose < tight,
+        )
+        smooth, bursty = (of(panel="b", slo_ms=30.0, workers=workers, shape=shape)[0] for shape in (1.0, 0.1))
+        bench.claim(
+            f"(b) {name}, {workers} workers: SLO 30 ms, Γ(1); at Γ(.1) it is {bursty:.3f}",
+            paper="more where less bursty",
+            target="> at Γ(.1)",
+            ours=smooth,
+            met=smooth > bursty,
+        )
     bert = of(panel="c")
     bench.claim(
         f"(c) {name}: BERT, least to most",
         paper="similar",
-        target="0.95 to 1.05",
+        target=f"{ALIKE[0]:g} to {ALIKE[1]:g}",
         ours=f"{min(bert):.3f} to {max(bert):.3f}",
-        met=min(bert) >= 0.95 and max(bert) <= 1.05,
+        met=min(bert) >= ALIKE[0] and max(bert) <= ALIKE[1],
     )
 
 
@@ -158,10 +173,8 @@ def claim_grid(bench: Benchmark, name: str, ratios: list[float]) -> None:
         met=kept >= 0.95,
     )
     gained = float(np.mean(np.array(ratios) >= 1.5))
-    bench.claim(
-        f"(d) {name}: share of cases with 50% more", paper="> 0.1", target="> 0.1", ours=gained, met=gained > 0.1
-    )
-    bench.claim(f"(d) {name}: most", paper="more than double", target="> 2", ours=max(ratios), met=max(ratios) > 2)
+    bench.band(f"(d) {name}: share of cases with 50% more", paper="> 0.1", between=(0.1, 0.25), ours=gained)
+    bench.band(f"(d) {name}: most", paper="more than double", between=(2.0, 4.0), ours=max(ratios))
 
 
 def main() -> None:
@@ -169,8 +182,7 @@ def main() -> None:
     bench = Benchmark("symphony_fig4")
     measured: dict[Setup, dict[str, float]] = {}
     points = setups(bench.seed)
-    for setup in bench.steps(points, len(points), "goodput"):
-        eager, ratios = measure(setup)
+    for setup, (eager, ratios) in zip(points, bench.at_once(measure, points, "goodput"), strict=True):
         if ratios:
             measured[setup] = ratios
         bench.row(

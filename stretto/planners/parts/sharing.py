@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_S
-from stretto.planners.parts.choose import serving_profiles
+from stretto.planners.parts.choose import serving_profiles, serving_workers
 from stretto.planners.parts.fronts import Pace, frontier, slope
 
 SOFTNESS = 0.4  # of a price: how far around it a step is taken in part
@@ -135,15 +135,18 @@ def deal(
 
 
 def expected_work(deployment: Deployment, chosen: Sequence[int], rates: Iterable[float]) -> NDArray[np.float64]:
-    """How many workers each application keeps busy with its `chosen` variant, in the batches that fit half its SLO.
+    """How many workers each application keeps busy with its `chosen` variant, by Symphony's equations 2 and 3.
 
-    That is Symphony's equation 1.
+    Batches are those of staggered execution on the workers that serve it, (1 + 1/N)·l(b) ≤ SLO, and a load λ keeps
+    λ·l(b)/b of them busy. On one worker that is equation 1, 2·l(b) ≤ SLO.
     """
     work = []
     for application, variant, rate in zip(deployment.applications, chosen, rates, strict=True):
+        workers = len(serving_workers(deployment, variant))
         per_query_ns = []
         for profile in serving_profiles(deployment, variant):
-            batch = max(1, profile.largest_batch_within(application.slo_ns // 2, deployment.quantile))
+            within_ns = application.slo_ns * workers // (workers + 1)
+            batch = max(1, profile.largest_batch_within(within_ns, deployment.quantile))
             per_query_ns.append(profile.latency_ns(batch, deployment.quantile) / batch)
         work.append(rate * float(np.mean(per_query_ns)) / NS_PER_S)
     return np.array(work)

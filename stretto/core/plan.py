@@ -336,6 +336,7 @@ class Delays:
     data_ns: int = 0  # d_data: input transfer per query
     ahead_ns: int = 0  # a busy worker may be given its next batch this long before it is free
     timer_ns: int = 0  # how late a timer may ring: what a timer is to start, it starts so much earlier
+    evidence_ns: int = 0  # from a query's arrival until evidence tells its class
 
     def of_batch_ns(self, batch: int) -> int:
         """Control and data delay of a batch."""

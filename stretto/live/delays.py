@@ -21,8 +21,10 @@ LATE_SHARE = 0.005  # of batches may end later than the timers allow for
 LATE_MARGIN = 1.5
 FEWEST = 32  # batches, before what they tell is believed
 
+EVIDENCE_SHARE = 0.9  # of queries are told of within the time that plans reckon with
+
 LEAST = Delays(control_ns=200_000, timer_ns=1_000_000)
-MOST = Delays(control_ns=10_000_000, timer_ns=25_000_000)
+MOST = Delays(control_ns=10_000_000, timer_ns=25_000_000, evidence_ns=100_000_000)
 FIRST_TIMER_NS = 8_000_000  # before anything was measured
 
 
@@ -33,6 +35,7 @@ class DelayMeter:
         self._least, self._most = least, most
         self._handoff_ns = float(least.control_ns)
         self._overruns_ns: deque[int] = deque(maxlen=REMEMBERED)
+        self._told_ns: deque[int] = deque(maxlen=REMEMBERED)
         self._last = Delays()
 
     def handed_over(self, took_ns: int) -> None:
@@ -43,6 +46,10 @@ class DelayMeter:
         """A batch was answered: so much later (or sooner) than was expected when it was decided."""
         self._overruns_ns.append(now_ns - expected_ns)
 
+    def told(self, took_ns: int) -> None:
+        """Evidence told a query's class so long after it came."""
+        self._told_ns.append(took_ns)
+
     @property
     def delays(self) -> Delays:
         """What a plan should reckon with now."""
@@ -51,10 +58,14 @@ class DelayMeter:
         if len(self._overruns_ns) >= FEWEST:
             latest = sorted(self._overruns_ns)
             timer_ns = stepped(LATE_MARGIN * latest[math.ceil((1 - LATE_SHARE) * len(latest)) - 1])
+        evidence_ns = 0
+        if len(self._told_ns) >= FEWEST:
+            evidence_ns = stepped(sorted(self._told_ns)[math.ceil(EVIDENCE_SHARE * len(self._told_ns)) - 1])
         last, least, most = self._last, self._least, self._most
         self._last = Delays(
             control_ns=_held(last.control_ns, min(max(control_ns, least.control_ns), most.control_ns)),
             timer_ns=_held(last.timer_ns, min(max(timer_ns, least.timer_ns), most.timer_ns)),
+            evidence_ns=_held(last.evidence_ns, min(evidence_ns, most.evidence_ns)),
         )
         return self._last
 

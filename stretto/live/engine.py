@@ -184,6 +184,8 @@ class Engine:
         touched: dict[int, Generation] = {}
         for query in (query for request in requests for query in request.queries):
             generation = query.generation
+            if query.theta is not None:
+                self.delays.told(now_ns - query.request.arrival_ns)
             if generation is not None and query.theta is not None:
                 query_class = class_of(query.theta)
                 generation.dispatcher.classified(now_ns, query.ticket, query_class)

@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 from stretto.core.application import Application
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.plan import Fixed, Lane, Plan, Route, RouteRule, renumbered
+from stretto.core.plan import Accumulate, Deferred, Fixed, Lane, Plan, Release, Route, RouteRule, renumbered
 from stretto.core.view import Planner, View, WaitingQuery
 from stretto.planners.ports import HasRhythm, KnowsNetworks, Prepares
 
 MOST_KINDS = 64
+MOST_HELD = 0.25  # of the SLO, that a query waits for evidence
 ROUNDS = 50  # of finding the kinds, at most
 UNKNOWN_SHARE = 0.01  # of an application's queries, as long as nothing is measured
 
@@ -53,6 +54,7 @@ class DataAware:
     _known: tuple[Deployment, Disguise] | None = field(default=None, repr=False)
     _shares: NDArray[np.float64] | None = field(default=None, repr=False)  # of their application, by one shown
     _made: tuple[Plan, Plan] | None = field(default=None, repr=False)
+    _evidence_ns: int = field(default=0, repr=False)  # that it was made for
 
     def __post_init__(self) -> None:
         if not 1 <= self.kinds <= MOST_KINDS:
@@ -79,9 +81,10 @@ class DataAware:
             self._made = None
             self._shares = self._known[1].shares
         seen = self._known[1]
-        plan = self.planner(self._shown(view, seen))
-        if self._made is None or self._made[0] is not plan:
-            self._made = (plan, real_plan(plan, deployment, seen))
+        plan, evidence_ns = self.planner(self._shown(view, seen)), view.delays.evidence_ns
+        if self._made is None or self._made[0] is not plan or evidence_ns != self._evidence_ns:
+            self._evidence_ns = evidence_ns
+            self._made = (plan, real_plan(plan, deployment, seen, evidence_ns))
         return self._made[1]
 
     def _shown(self, view: View, seen: Disguise) -> View:
@@ -221,8 +224,10 @@ def shown_query(query: WaitingQuery, seen: Disguise) -> WaitingQuery:
     return replace(query, application=number)
 
 
-def real_plan(plan: Plan, deployment: Deployment, seen: Disguise) -> Plan:
-    """The plan in the numbers of the real deployment, with routes by class."""
+def real_plan(plan: Plan, deployment: Deployment, seen: Disguise, evidence_ns: int = 0) -> Plan:
+    """The plan in the numbers of the real deployment, with routes by class. A query whose class is not told yet waits
+    for evidence before a worker that is free may take it: it would else be answered without.
+    """
     for number, route in enumerate(plan.routes):
         if len(route.lanes) != 1:
             name = seen.deployment.applications[number].name
@@ -231,6 +236,11 @@ def real_plan(plan: Plan, deployment: Deployment, seen: Disguise) -> Plan:
                 " only one with a single lane for each application can be made data-aware"
             )
     lanes = tuple(replace(lane, select=renumbered(lane.select, seen.variant.tolist())) for lane in plan.lanes)
+    for number in np.flatnonzero([len(kind_of) for kind_of in seen.kind_of]).tolist():
+        unknown = plan.routes[int(seen.first[number])].lanes[0]
+        if 0 < evidence_ns <= MOST_HELD * deployment.applications[number].slo_ns:
+            held = replace(lanes[unknown], release=_held(lanes[unknown].release, evidence_ns))
+            lanes = (*lanes[:unknown], held, *lanes[unknown + 1 :])
     routes = []
     for number in range(len(deployment.applications)):
         start, kind_of = int(seen.first[number]), seen.kind_of[number]
@@ -250,6 +260,16 @@ def real_plan(plan: Plan, deployment: Deployment, seen: Disguise) -> Plan:
     if plan.placement is not None:
         placement = tuple(tuple(dict.fromkeys(int(seen.variant[v]) for v in held)) for held in plan.placement)
     return replace(plan, lanes=lanes, routes=tuple(routes), placement=placement, planner=f"data_aware_{plan.planner}")
+
+
+def _held(release: Release, evidence_ns: int) -> Release:
+    """The same, and not before evidence had its time; one that waits for a deadline waits long enough as it is."""
+    if isinstance(release, Deferred):
+        return release
+    if isinstance(release, Accumulate):
+        return replace(release, timeout_ns=max(release.timeout_ns, evidence_ns))
+    most = release.max_batch
+    return Accumulate(most, evidence_ns, most, release.adaptive_cap, release.floor_rates)
 
 
 def _shared(lane: int, used: list[int], lanes: tuple[Lane, ...]) -> int:

@@ -150,7 +150,7 @@ def with_delays(plan: Plan, delays: Delays) -> Plan:
 
 def _longer(lane: Lane, delays: Delays) -> Delays:
     """How late a timer may ring concerns only lanes whose batches a timer starts."""
-    concerned = delays if _waits_for_timer(lane) else replace(delays, timer_ns=0)
+    concerned = replace(delays, timer_ns=delays.timer_ns if _waits_for_timer(lane) else 0, evidence_ns=0)
     return Delays(*map(max, astuple(lane.delays), astuple(concerned)))
 
 

@@ -1,8 +1,9 @@
 """The compiled event loop: arrivals, completions and timers under virtual time, into the dispatcher's own functions.
 
-At one instant completions come first, then loads beside the work, then arrivals, then timers: a worker that is free at
-the moment of a deferred start takes it, and a query that arrives at that moment joins. Each completion and arrival lets
-due timers ring, so of several arrivals at that very moment the first one joins and the others come after the start.
+At one instant completions come first, then loads beside the work, then arrivals, then evidence, then timers: a worker
+that is free at the moment of a deferred start takes it, and a query that arrives at that moment joins. Each completion
+and arrival lets due timers ring, so of several arrivals at that very moment the first one joins and the others come
+after the start.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
 from stretto.core.profile import Quantile
 from stretto.dispatch.arrays import array_in
-from stretto.dispatch.events import advance, finished, loaded, submit
+from stretto.dispatch.events import advance, classified, finished, loaded, submit
 from stretto.dispatch.heap import move_key
 from stretto.dispatch.queue import NONE
 from stretto.dispatch.records import (
@@ -69,8 +70,24 @@ RECORD = np.dtype(
     align=True,
 )
 
+# What evidence tells of a query, and when: a row for each arrival, in their order, where evidence takes time.
+TELL = np.dtype([("time_ns", "i8"), ("ticket", "i8"), ("query_class", "i8")], align=True)
+
 _ARRAYS = (
-    *("arrivals", "records", "heap", "place", "finish", "took", "loads", "service", "parameters", "laws", "handoffs"),
+    *(
+        "arrivals",
+        "tells",
+        "records",
+        "heap",
+        "place",
+        "finish",
+        "took",
+        "loads",
+        "service",
+        "parameters",
+        "laws",
+        "handoffs",
+    ),
     *TALLIES,
     "class_counts",
 )
@@ -86,6 +103,8 @@ SIMULATION = np.dtype(
         ("warmup_ns", "i8"),  # queries that arrive before are served but not counted
         ("recording", "i8"),
         ("classes", "i8"),  # above 0: ends are counted by class and variant, and nothing else is
+        ("next_tell", "i8"),
+        ("tell_of_first", "i8"),  # row of the first arrival at hand in `tells`
         ("next_load", "i8"),  # the worker whose load beside its work ends first, of those in `loads`; -1: none
         ("draw", "i8"),
         ("base", "i8"),
@@ -96,6 +115,7 @@ SIMULATION = np.dtype(
 )
 
 arrivals_of = array_in("arrivals", ARRIVAL)
+tells_of = array_in("tells", TELL)
 records_of = array_in("records", RECORD)
 
 
@@ -327,6 +347,7 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
     finish = int64s(m.finish_at, m.finish_count)
     loads = int64s(m.loads_at, m.loads_count)
     arrivals = arrivals_of(m)
+    tells = tells_of(m)
     while True:
         if m.next_arrival >= m.arrivals_count and m.more_arrivals:
             return Pause.ARRIVALS.value
@@ -334,7 +355,8 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
         worker_index = heap[0]
         finish_ns = finish[worker_index]
         load_ns = loads[m.next_load] if m.next_load != NONE else NEVER
-        now_ns = min(arrival_ns, finish_ns, load_ns, s.wake_ns)
+        tell_ns = tells[m.next_tell].time_ns if m.next_tell < m.tells_count else NEVER
+        now_ns = min(arrival_ns, finish_ns, load_ns, tell_ns, s.wake_ns)
         if now_ns >= until_ns:
             if until_ns < NEVER:
                 m.now_ns = until_ns
@@ -350,7 +372,7 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
             if s.free_slots == 0:
                 return Pause.SLOTS.value
             query = arrivals[m.next_arrival]
-            submit(
+            ticket = submit(
                 state,
                 now_ns,
                 as_int64(query.application),  # one type, so that one compiled submit serves sim and live
@@ -363,7 +385,14 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
                 False,
                 False,
             )
+            if m.tells_count > 0:
+                tells[m.tell_of_first + m.next_arrival].ticket = ticket
             m.next_arrival += 1
+        elif tell_ns == now_ns:
+            tell = tells[m.next_tell]
+            m.next_tell += 1
+            if tell.query_class != NONE:
+                classified(state, now_ns, tell.ticket, tell.query_class)
         else:
             advance(state, now_ns)
         if s.decision_count > 0:

@@ -24,7 +24,7 @@ from stretto.dispatch.records import NEVER
 from stretto.planning.session import Session
 from stretto.sim.arrivals import ARRIVAL, Source
 from stretto.sim.autoscale import Autoscaling, SimulatedFleet
-from stretto.sim.loop import RECORD, SIMULATION, Pause, run_until
+from stretto.sim.loop import RECORD, SIMULATION, TELL, Pause, run_until
 from stretto.sim.results import Result, Tallies, empty_tallies, summarise, with_fleet
 from stretto.sim.service import Deterministic, Service, ServiceArrays, service_arrays
 
@@ -62,6 +62,7 @@ def loop_arrays(law: ServiceArrays, workers: int) -> dict[str, NDArray[Any]]:
         "loads": np.full(workers, NEVER, dtype=np.int64),  # when a load beside the worker's work ends
         "records": np.zeros(1, dtype=RECORD),
         "arrivals": np.zeros(0, dtype=ARRIVAL),
+        "tells": np.zeros(0, dtype=TELL),
         "class_counts": np.zeros(1, dtype=np.int64),
     }
 
@@ -97,6 +98,7 @@ class Simulation:
             source.expected_rates(deployment, seconds) if expected_rates is None else expected_rates
         )
         conditions = Conditions(delays=delays or Delays())
+        self._evidence_ns = conditions.delays.evidence_ns
         self.in_force = self.session.first(deployment, 0, conditions, expected_rates=self.expected_rates)
         self.dispatcher = Dispatcher(deployment, self.in_force.plan, correction=correction)
         self.planner_name = self.in_force.plan.planner
@@ -197,8 +199,10 @@ class Simulation:
             self.dispatcher.follow(self.now_ns, self.in_force.plan)
 
     def _theta_of(self, ticket: int, tag: int) -> tuple[float, ...] | None:
-        """The evidence of the arrival of this number."""
-        if self._evidence is None or tag >= len(self._evidence):
+        """The evidence of the arrival of this number, if it is there by now."""
+        state = self._state[0]
+        told = state["first_tag"] + state["next_tell"] - state["tell_of_first"]
+        if self._evidence is None or tag >= len(self._evidence) or (self._evidence_ns > 0 and tag >= told):
             return None
         known = self._evidence[tag][~np.isnan(self._evidence[tag])]
         return tuple(known.tolist()) if len(known) else None
@@ -273,10 +277,24 @@ class Simulation:
         if chunk is None:
             state["more_arrivals"] = 0
             chunk = np.zeros(0, dtype=ARRIVAL)
-        self._put("arrivals", chunk)
+        submitted = chunk if self._evidence_ns == 0 else self._with_tells(chunk)
+        self._put("arrivals", submitted)
         self.submitted += self._counted(chunk)
         if self._recording and len(chunk):
             self._record(chunk, int(state["first_tag"][0]))
+
+    def _with_tells(self, chunk: NDArray[Any]) -> NDArray[Any]:
+        """The arrivals without their classes, which are told some time later."""
+        state = self._state
+        waiting = self._arrays["tells"][int(state["next_tell"][0]) :]
+        tells = np.zeros(len(chunk), dtype=TELL)
+        tells["time_ns"] = chunk["time_ns"] + self._evidence_ns
+        tells["ticket"], tells["query_class"] = -1, chunk["query_class"]
+        state["next_tell"], state["tell_of_first"] = 0, len(waiting)
+        self._put("tells", np.concatenate([waiting, tells]))
+        unknown = chunk.copy()
+        unknown["query_class"] = -1
+        return unknown
 
     def _counted(self, arrivals: NDArray[Any]) -> NDArray[np.int64]:
         """How many of these arrivals count, by application."""
@@ -325,7 +343,8 @@ def simulate(
     A session is followed as a server follows it; a bare planner without doors, as published systems are. The planner is
     called at the start and each `replan_s`; `sample_s` keeps snapshots in the result.
     `evidence` holds the posterior of each arrival's class, a row each, for planners that look at what is waiting; NaN
-    fills the places of classes that its application does not have, or the whole row where there is no evidence.
+    fills the places of classes that its application does not have, or the whole row where there is no evidence. What it
+    says, and the class of an arrival, is known when `delays.evidence_ns` have passed.
     With `autoscaling` the deployment's workers are slots, of which those are filled that the autoscaler wants.
     """
     run = Simulation(

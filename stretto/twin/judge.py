@@ -27,7 +27,7 @@ import numpy as np
 from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.plan import Plan
+from stretto.core.plan import Delays, Plan
 from stretto.core.profile import NS_PER_S
 from stretto.core.verdict import Candidate, Promise, Verdict
 from stretto.planners.candidates import (
@@ -157,7 +157,8 @@ class _Court:
             faults=self._faults(warmup_s, worker_lost=worker_lost, stalled=stalled),
         )
         if not planner_entry(candidate.planner).by_windows:
-            return run(planner=lambda view: plan, by_windows=False)
+            evidence = Delays(evidence_ns=self.setting.delays.evidence_ns)  # the other delays are in the plan
+            return run(planner=lambda view: plan, by_windows=False, delays=evidence)
         try:  # it is asked again and again, and may fail any time
             session = Session(bounded(make(candidate)))
             return run(planner=session, by_windows=True, delays=self.setting.delays, replan_s=self.window_s)

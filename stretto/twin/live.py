@@ -319,5 +319,5 @@ def _figures(setting: Setting, least_delay_ns: float) -> Iterator[tuple[str, flo
         yield f"clients of {application}", float(len(askers))
         yield f"bandwidth to clients of {application}", float(np.median([np.mean(each.bytes_per_s) for each in askers]))
         yield f"least bandwidth of {application}", float(min(min(each.bytes_per_s) for each in askers))
-    for delay in ("control_ns", "data_ns", "timer_ns"):
+    for delay in ("control_ns", "data_ns", "timer_ns", "evidence_ns"):
         yield delay, max(getattr(setting.delays, delay), least_delay_ns)

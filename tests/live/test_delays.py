@@ -42,3 +42,16 @@ def test_timers_allow_for_the_latest_batches() -> None:
 def test_small_changes_change_nothing() -> None:
     assert stepped(1.01 * MS) == stepped(1.04 * MS) and stepped(1) == stepped(40_000)
     assert stepped(2 * MS) >= 2 * MS
+
+
+def test_the_time_of_evidence_is_that_of_nine_queries_in_ten() -> None:
+    meter = DelayMeter()
+    for _ in range(31):
+        meter.told(2_000_000)
+    assert meter.delays.evidence_ns == 0, "too few to tell"
+    for number in range(200):
+        meter.told(40_000_000 if number % 20 == 0 else 2_000_000)
+    assert 2_000_000 <= meter.delays.evidence_ns <= 2_500_000
+    for _ in range(600):
+        meter.told(10**12)
+    assert meter.delays.evidence_ns == 100_000_000, "bounded"

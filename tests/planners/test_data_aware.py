@@ -11,7 +11,19 @@ from stretto.core.application import Application, Variant
 from stretto.core.check import check_plan
 from stretto.core.deployment import Deployment, with_evidence
 from stretto.core.errors import StrettoError
-from stretto.core.plan import Fixed, Lane, MostAccurate, Plan, Route, RouteRule, Table, by_application
+from stretto.core.plan import (
+    Accumulate,
+    Deferred,
+    Delays,
+    Fixed,
+    Lane,
+    MostAccurate,
+    Plan,
+    Route,
+    RouteRule,
+    Table,
+    by_application,
+)
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import Planner, View, WaitingQuery
 from stretto.core.worker import Worker, workers
@@ -229,6 +241,29 @@ def test_accuracy_by_class_rises_and_every_query_ends(inner: type) -> None:
         return float(recalls[told["variant"] - 1, told["query_class"]].mean())
 
     assert accuracy(DataAware(inner(), kinds=2)) > accuracy(inner()) + 0.02
+
+
+@pytest.mark.parametrize("inner", [Priced, Symphony])
+def test_a_free_worker_waits_for_evidence(inner: type) -> None:
+    """Evidence takes 4 ms, and a worker is mostly free: without a wait most queries were answered without it."""
+    mix, delays = {"told": Mix(class_shares=(0.45, 0.45, 0.1))}, Delays(evidence_ns=4 * NS_PER_MS)
+
+    def of_class(evidence_ns: int) -> float:
+        planner = DataAware(inner(), kinds=2)
+        run = {"seconds": 10, "replan_s": 0.1, "record": True, "seed": 3}
+        given = Delays(evidence_ns=evidence_ns)
+        result = simulate(SERVED, planner, Load(Poisson(), 40.0, mix=mix), delays=given, **run)  # type: ignore[arg-type]
+        assert result.queries is not None and result.summary.on_time_rate > 0.98
+        told = result.queries[result.queries["application"] == 1]
+        return float((told["variant"][told["query_class"] < 2] == SMALL_NUMBER).mean())
+
+    assert of_class(delays.evidence_ns) >= of_class(0) - 0.02
+    plan = DataAware(inner(), kinds=2)(View(SERVED, expected_rates=(10.0, 10.0), delays=delays))
+    unknown = plan.lanes[plan.routes[1].lanes[0]].release
+    assert isinstance(unknown, Deferred) or (isinstance(unknown, Accumulate) and unknown.timeout_ns == 4 * NS_PER_MS)
+    long = Delays(evidence_ns=40 * NS_PER_MS)  # too much of an SLO of 100 ms
+    plan = DataAware(inner(), kinds=2)(View(SERVED, expected_rates=(10.0, 10.0), delays=long))
+    assert not isinstance(plan.lanes[plan.routes[1].lanes[0]].release, Accumulate)
 
 
 def test_a_planner_keeps_its_rhythm() -> None:

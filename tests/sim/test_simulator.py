@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -474,6 +474,70 @@ def test_a_planner_sees_the_evidence_of_what_waits_and_may_answer_with_it() -> N
     accuracy = deployment.variants[0].accuracy
     assert summary.accuracy == pytest.approx(0.25 * accuracy + 0.75 * 0.5)
     assert summary.applications[0].answered_by_evidence == 75
+
+
+@dataclass(frozen=True)
+class WithClasses:
+    """Handmade arrivals of these classes, in chunks of three."""
+
+    arrivals: Handmade
+    classes: tuple[int, ...]
+
+    def chunks(self, deployment: Deployment, seconds: float, seed: int) -> Iterator[NDArray[np.void]]:
+        first = 0
+        for chunk in self.arrivals.chunks(deployment, seconds, seed):
+            chunk["query_class"] = self.classes[first : first + len(chunk)]
+            first += len(chunk)
+            yield chunk
+
+    def expected_rates(self, deployment: Deployment, seconds: float) -> tuple[float, ...]:
+        return self.arrivals.expected_rates(deployment, seconds)
+
+
+@pytest.mark.parametrize("evidence_ms", [0, 3, 12])
+def test_evidence_takes_time(evidence_ms: int) -> None:
+    """One worker, batches of one and 10 ms each, a lane for each of two classes and one for those of no class: a query
+    runs on the variant of its class where it was told before it began, as a naive loop has it.
+    """
+    profile = LatencyProfile.linear(0, 10, 1)
+    application = Application("a", 10**9, tuple(Variant(name, 0.9, (profile,)) for name in ("none", "one", "two")))
+    deployment = Deployment((application,), workers(1))
+    times_ms = [0, 1, 2, 8, 9, 40, 48, 49, 50, 75]
+    classes = (0, 1, 0, -1, 1, 0, 1, 1, 0, 0)
+    source = WithClasses(Handmade([(0, t * NS_PER_MS, 10**10 + t) for t in times_ms], 3), classes)
+    lanes = tuple(Lane(str(number), (0,), Fixed(number), release=Eager(1)) for number in range(3))
+    plan = Plan(lanes, (Route(RouteRule.BY_CLASS, (0, 1, 2), targets=(1, 2)),))
+    result = simulate(
+        *(deployment, always(plan), source),
+        seconds=1.0,
+        record=True,
+        delays=Delays(evidence_ns=evidence_ms * NS_PER_MS),
+    )
+    rows = rows_of(result)
+    assert rows["query_class"].tolist() == list(classes), "what is recorded is the class itself"
+    free_ms = 0
+    for place, (came_ms, query_class) in enumerate(zip(times_ms, classes, strict=True)):  # the earliest deadline first
+        start_ms = max(came_ms, free_ms)
+        is_told = query_class >= 0 and (came_ms + evidence_ms < start_ms or evidence_ms == 0)
+        assert (rows["variant"][place], rows["start_ns"][place]) == (
+            query_class + 1 if is_told else 0,
+            start_ms * NS_PER_MS,
+        )
+        free_ms = start_ms + 10
+
+
+def test_a_planner_does_not_see_evidence_before_it_is_there() -> None:
+    deployment = linear(2)
+    evidence = np.tile([0.25, 0.75], (100, 1))
+    seen: list[tuple[int, bool]] = []
+
+    def planner(view: View) -> Plan:
+        seen.extend((view.now_ns - query.arrival_ns, query.theta is not None) for query in view.waiting())
+        return by_application((Lane("a", (0, 1), Worklist()),))
+
+    delays = Delays(evidence_ns=7 * NS_PER_MS)
+    simulate(deployment, planner, Load(Poisson(), 100.0), seconds=0.5, replan_s=0.02, evidence=evidence, delays=delays)
+    assert len(seen) > 100 and all(is_there == (age_ns > 7 * NS_PER_MS) for age_ns, is_there in seen)
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------

@@ -101,6 +101,7 @@ class DataAware:
             latency_ratio=view.latency_ratio[seen.variant],
             is_measured=view.is_measured[seen.variant],
             ended=ended,
+            dispersion=1 + shares * (view.dispersion[seen.owner] - 1),  # of a part of the queries, taken at random
             plan=None if self._made is None else self._made[0],
             waiting=lambda: tuple(shown_query(query, seen) for query in view.waiting()),
         )

@@ -124,7 +124,7 @@ def train(
     \b
     Examples:
       stretto train events.jsonl --out trained
-      stretto train zoo:fashion --worker cpu*2 --load events.jsonl --out trained --slot-ms 250
+      stretto train zoo:fashion --worker cpu,variant=cnn_s --worker cpu,variant=resnet_m --load day.csv --out trained
       stretto train examples/edge/edge.toml --out trained --plot curve.png
       stretto train examples/edge/edge.toml --out trained --resume --iterations 400
       stretto train examples/edge/edge.toml --out taught --teach-lull 4,4,46,46 --teach-burst 36,36,14,14

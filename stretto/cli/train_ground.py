@@ -71,8 +71,8 @@ def read_ground(what: str, load: Path | None, workers: int, worker: tuple[str, .
         raise StrettoError(f"{what} does not say what load there is; give --load FILE: {LOADS}")
     variants = {deployment.variants[instance.variant].name for instance in instances_of(deployment)}
     if len(variants) == 1:
-        alike = f"every worker runs {variants.pop()}, so there is no accuracy to gain; give workers other variants"
-        warnings = (*warnings, alike)
+        alike = f"every worker runs {variants.pop()}, so no accuracy can be gained; name others"
+        warnings = (*warnings, f"{alike}, as --worker cpu,variant=NAME")
     return Ground(deployment, source, service, seed, warnings)
 
 

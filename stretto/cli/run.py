@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stretto.planning.session import Session
     from stretto.sim.autoscale import Autoscaling, FleetJudge
     from stretto.sim.results import Result
+    from stretto.twin.classes import Classified
     from stretto.twin.setting import Setting
 
 OTHER_SEED = 7919
@@ -29,26 +30,50 @@ def run_scenario(scenario: Scenario, *, record: bool = False, progress: Progress
     load.
     """
     from stretto.sim.simulator import simulate
+    from stretto.twin.classes import Classes
+    from stretto.twin.conditional import Drawn
 
     deployment, autoscaling = _scaled(scenario)
     rates = tuple(scenario.source.expected_rates(deployment, scenario.seconds))
     session = session_of(scenario)
-    return simulate(
+    drawn = None
+    if scenario.evidence and (classes := Classes.of(deployment, scenario.evidence, {})) is not None:
+        drawn = Drawn.of(scenario.source, deployment, scenario.seconds, scenario.seed, classes)
+    classified = None if drawn is None else drawn.classified
+    result = simulate(
         deployment,
         session,
-        scenario.source,
+        scenario.source if drawn is None else drawn,
         seconds=scenario.seconds,
         seed=scenario.seed,
         service=scenario.service,
         delays=scenario.delays,
         replan_s=session.rhythm.period_for(scenario.deployment) or None,
         warmup_s=scenario.warmup_seconds,
-        record=record,
+        record=record or classified is not None,
         correction=scenario.correction,
         expected_rates=rates,
+        evidence=None if classified is None else classified.theta(),
         autoscaling=autoscaling,
         progress=progress,
     )
+    return result if classified is None else by_true_class(result, classified, round(scenario.warmup_seconds * 1e9))
+
+
+def by_true_class(result: Result, classified: Classified, from_ns: int) -> Result:
+    """The result with answers that count by their queries' true classes, which only a simulation knows."""
+    assert result.queries is not None
+    queries, summary = result.queries, result.summary
+    parts = [
+        _counted(part, classified.correct(queries, from_ns, number)) for number, part in enumerate(summary.applications)
+    ]
+    whole = _counted(summary, classified.correct(queries, from_ns))
+    return replace(result, summary=replace(whole, applications=tuple(parts)))
+
+
+def _counted(figures: Any, correct: float) -> Any:
+    accuracy = correct / figures.on_time_rate if figures.on_time_rate > 0 else 0.0
+    return replace(figures, correct_on_time=correct, accuracy=min(1.0, accuracy))
 
 
 def _scaled(scenario: Scenario) -> tuple[Deployment, Autoscaling | None]:
@@ -101,7 +126,7 @@ def setting_of(scenario: Scenario, deployment: Deployment) -> Setting:
     """Candidates are judged under what the scenario states, on other seeds than the run's."""
     from stretto.twin.measure import setting_from_scenario
 
-    return setting_from_scenario(
+    setting = setting_from_scenario(
         deployment,
         scenario.source,
         scenario.service,
@@ -110,6 +135,7 @@ def setting_of(scenario: Scenario, deployment: Deployment) -> Setting:
         seed=scenario.seed + OTHER_SEED,
         clients=scenario.clients,
     )
+    return replace(setting, evidence=scenario.evidence)
 
 
 def responses_of(scenario: Scenario, deployment: Deployment, rates: Sequence[float] | None) -> dict[str, Responses]:

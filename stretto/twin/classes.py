@@ -200,9 +200,13 @@ class Classified:
             theta[mine, : len(shares)] = labelled.theta[self.samples[mine]]
         return theta
 
-    def correct(self, queries: NDArray[np.void], from_ns: int) -> float:
-        """The share of the queries that came from then on, as a simulation recorded them, answered right on time."""
+    def correct(self, queries: NDArray[np.void], from_ns: int, application: int | None = None) -> float:
+        """The share of the queries that came from then on, as a simulation recorded them, answered right on time; of
+        one application, or of all.
+        """
         counted = queries["arrival_ns"] >= from_ns
+        if application is not None:
+            counted &= queries["application"] == application
         answered = np.flatnonzero(counted & (queries["outcome"] == Outcome.ON_TIME))
         variant, truth = queries["variant"][answered], self.truth[answered]
         applications = self.classes.deployment.applications

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from stretto.cli.run import run_scenario
 from stretto.cli.scenario.load import ALL_KEYS, KINDS
 from stretto.cli.scenario.read import Scenario, parse_scenario, read_scenario
 from stretto.config.fields import ConfigError
@@ -196,6 +197,7 @@ def test_every_documented_option_is_a_field_of_its_planner(entry) -> None:  # ty
         "flag": lambda option: True,
         "integer": lambda option: max(2, option.low),
         "number": lambda option: option.high / 2,
+        "choice": lambda option: option.choices[-1],
     }
     given = [option for option in entry.options if option.kind != "file"]  # a file has to be there
     planner = entry.make({option.name: middle[option.kind](option) for option in given})
@@ -348,3 +350,55 @@ def test_sneakpeek_as_published_can_be_asked_for() -> None:
     options = planner.options()
     assert (options.trials, options.caution, options.order) == (0, 0.0, Order.FIRST_COME) and planner.certainty == 0.5
     refused(text.replace("first_come", "last_come"), "last_come")
+
+
+CLASSES = """\
+seconds = 20
+[cluster]
+workers = 1
+[[application]]
+name = "specialists"
+slo_ms = 100
+[application.evidence]
+accuracy = 0.95
+class_shares = [1, 1]
+[[application.variant]]
+name = "first"
+accuracy = 0.6
+recall = [0.95, 0.25]
+alpha_ms = 1
+beta_ms = 5
+[[application.variant]]
+name = "second"
+accuracy = 0.6
+recall = [0.25, 0.95]
+alpha_ms = 1
+beta_ms = 5
+[load]
+kind = "poisson"
+rate = 40
+[planner]
+name = "priced"
+"""
+
+
+def test_scenarios_take_recall_and_evidence() -> None:
+    """Regression: sneakpeek in a scenario had no evidence, and was grouped by another name."""
+    scenario = parse_scenario(CLASSES)
+    (application,) = scenario.deployment.applications
+    assert application.variants[0].recall == (0.95, 0.25) and application.classes == 2
+    assert application.evidence_accuracy is not None and application.evidence_accuracy > 0.97, "five times named"
+    aware = parse_scenario(CLASSES + "data_aware = true\n")
+    plain_run, aware_run = (run_scenario(each).summary for each in (scenario, aware))
+    assert plain_run.correct_on_time == pytest.approx(0.6, abs=0.06), "half of the classes, whatever runs"
+    assert aware_run.correct_on_time > 0.85
+    assert aware_run.applications[0].correct_on_time == pytest.approx(aware_run.correct_on_time)
+    late = parse_scenario(CLASSES + "data_aware = true\n[network]\nevidence_ms = 60\n")
+    assert run_scenario(late).summary.correct_on_time < 0.75, "evidence comes when most have been answered"
+    by_windows = [run_scenario(scenario.with_planner(name)).summary for name in ("sneakpeek", "grouped")]
+    assert by_windows[0].correct_on_time > by_windows[1].correct_on_time + 0.2
+    forbidden = parse_scenario(CLASSES.replace("class_shares", "answers = false\nclass_shares"))
+    assert run_scenario(forbidden.with_planner("sneakpeek")).summary.answered_by_evidence == 0
+    line, message = refused(CLASSES.replace("class_shares = [1, 1]", "class_shares = [1, 1, 1]"))
+    assert line == line_in(CLASSES, "class_shares") and "give one for each" in message
+    assert "recall" in refused(CLASSES.replace("recall = [0.25, 0.95]\n", ""))[1]

@@ -105,6 +105,7 @@ def _replicas(fields: Fields, kinds: tuple[str, ...], room: int) -> list[Applica
         if published is None:
             fields.fail(f"application {name} needs slo_ms")
         slo_ms = published_model(published).slo_ms
+    fields.part("evidence")  # which is read when all applications are
     penalty = Penalty[fields.choice("penalty", [rule.name.lower() for rule in Penalty], "step").upper()]
     fields.done()
     with fields.at():
@@ -122,6 +123,7 @@ def _variant(fields: Fields, kinds: tuple[str, ...]) -> Variant:
     memory_mb = fields.number("memory_mb", 0, MAX_MEMORY_MB, 0.0)
     load_ms = fields.number("load_ms", 0, MAX_LATENCY_MS, 0.0)
     frame_bytes = fields.integer("frame_bytes", 0, MAX_FRAME_BYTES, 0)
+    recall = fields.numbers("recall", 0, 1) if fields.has("recall") else ()
     input_size = tuple(map(int, fields.numbers("input_size", 1, MAX_SIDE))) if fields.has("input_size") else ()
     profiles: dict[str, LatencyProfile] = {}
     on = fields.part("on")
@@ -148,6 +150,7 @@ def _variant(fields: Fields, kinds: tuple[str, ...]) -> Variant:
             tuple(profiles.values()),
             memory_bytes=round(memory_mb * BYTES_PER_MB),
             load_ns=round(load_ms * NS_PER_MS),
+            recall=tuple(recall),
             input_size=input_size,
             frame_bytes=frame_bytes,
             has_accuracy=fields.has("accuracy"),

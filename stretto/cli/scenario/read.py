@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stretto.cli.scenario.autoscale import ScenarioScaling, read_autoscale
 from stretto.cli.scenario.clients import read_clients, without_networks
 from stretto.cli.scenario.deployment import QUANTILES, read_deployment
+from stretto.cli.scenario.evidence import read_evidence
 from stretto.cli.scenario.load import read_load
 from stretto.config.fields import Fields, parse_fields, read_fields, suggestion
 from stretto.core.application import check_name
@@ -23,6 +25,7 @@ from stretto.planning.session import Rhythm, Session
 from stretto.sim.arrivals import Client, Clients, Load, Source
 from stretto.sim.network.clients import NetworkClient
 from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
+from stretto.twin.classes import Labelled
 
 MAX_SECONDS = 86_400.0 * 7
 MAX_SEED = 2**63 - 1
@@ -56,6 +59,7 @@ class Scenario:
     correction: float = 0.0  # step with which measured latency corrects the profile
     clients: tuple[NetworkClient, ...] = ()  # behind networks; `source` is then what they would send without
     autoscale: ScenarioScaling | None = None  # `deployment` is then what is there at the start
+    evidence: Mapping[str, Labelled] = field(default_factory=dict)  # by application: what it says of samples
 
     def __post_init__(self) -> None:
         entry = planner_entry(self.planner.name)
@@ -115,7 +119,7 @@ def _scenario(top: Fields, default_name: str) -> Scenario:
     if warmup_seconds >= seconds:
         top.fail(f"warmup_seconds must be below seconds, which is {seconds:g}", "warmup_seconds")
     choice, quantile = _planner(top)
-    deployment = read_deployment(top, quantile)
+    deployment, evidence = read_evidence(top, read_deployment(top, quantile))
     _check_variants(top, choice, deployment)
     clients: tuple[NetworkClient, ...] = ()
     source: Source
@@ -136,7 +140,8 @@ def _scenario(top: Fields, default_name: str) -> Scenario:
     top.done()
     with top.at("planner"):
         times = (seed, seconds, warmup_seconds)
-        return Scenario(name, deployment, source, service, choice, delays, *times, correction, clients, autoscale)
+        scenario = Scenario(name, deployment, source, service, choice, delays, *times, correction, clients, autoscale)
+        return replace(scenario, evidence=evidence)
 
 
 def _planner(top: Fields) -> tuple[PlannerChoice, Quantile]:
@@ -214,7 +219,7 @@ def _network(top: Fields) -> Delays:
     part = top.part("network")
     if part is None:
         return Delays()
-    names = ("control_ms", "data_ms", "timer_ms")
+    names = ("control_ms", "data_ms", "timer_ms", "evidence_ms")
     values = [round(part.number(name, 0, MAX_LATENCY_MS, 0.0) * NS_PER_MS) for name in names]
     part.done()
-    return Delays(control_ns=values[0], data_ns=values[1], timer_ns=values[2])
+    return Delays(control_ns=values[0], data_ns=values[1], timer_ns=values[2], evidence_ns=values[3])

@@ -102,6 +102,11 @@ def clients_of(setting: Setting, seed: int, sending: Sending | None = None) -> l
     return made
 
 
+def published() -> Jellyfish:
+    """Without what is ours."""
+    return Jellyfish(filling=False, annealing=True, step=5.0)
+
+
 def system(name: str) -> tuple[Planner | Session, Sending]:
     """By the names of the paper's figures; `published` is Jellyfish without what we mended, and
     `jellyfish_pool` with one queue for all workers where that is more accurate. A session is followed as a server does.
@@ -111,11 +116,11 @@ def system(name: str) -> tuple[Planner | Session, Sending]:
         return Clockwork({APPLICATION: variant}, filling=True), Sending(Adaptation.BANDWIDTH, variant)
     if name in ADAPTATIONS:
         strategy = data_adaptations(MIDDLE)[name]
-        return strategy.plans(Jellyfish()), strategy.sends
+        return strategy.plans(published()), strategy.sends
     if name.startswith("holding "):
         return served_session("jellyfish", {"resident": int(name.split()[1])}), Sending()
     if name == "published":
-        return Jellyfish(filling=False, annealing=True, step=5.0), Sending()
+        return published(), Sending()
     return served_session(name), Sending()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from stretto.core.profile import NS_PER_S
 
 HEADROOM = 0.95  # of the bandwidth, that frames at the client's rate may take: what waits on a link must drain again
+MISCOUNT = 1.0  # frames/s, by which a count of a second may be too high
 PROBE_NS = NS_PER_S // 2  # a server's plan period: who is refused tries once in each
 
 

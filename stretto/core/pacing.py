@@ -16,7 +16,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
-from stretto.core.frame_size import HEADROOM, PROBE_NS
+from stretto.core.frame_size import HEADROOM, MISCOUNT, PROBE_NS
 from stretto.core.preparation import Preparation
 from stretto.core.profile import NS_PER_S
 from stretto.core.recent import LEAST_BEYOND_BYTES, Recent, bandwidth_of
@@ -183,7 +183,7 @@ class Pacing:
         """How long a frame may take if all of them are to go. They go one after the other, each when the one before it
         is acknowledged, so a round trip is part of each; where that is most of the time, smaller frames would not help.
         """
-        rate = self._recent.rate(now_ns)
+        rate = self._recent.rate(now_ns) - MISCOUNT
         each_ns = HEADROOM * NS_PER_S / rate if rate > 0 else math.inf
         return max(each_ns - self.round_trip_ns, each_ns / 2)
 

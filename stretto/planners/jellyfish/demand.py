@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from stretto.core.client import Client
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.frame_size import carried_bytes
+from stretto.core.frame_size import MISCOUNT, carried_bytes
 from stretto.core.profile import NS_PER_S, Quantile
 from stretto.core.view import View
 from stretto.planners.jellyfish.problem import NEVER_NS, Problem
 
-MISCOUNT = 1.0  # queries/s: a count of a second may be one too high, and the client, who knows its rate, sends less
 ALONE = 0.25  # of its latency, that a client alone on its worker may wait, for its own frames come unevenly
 QUIET_NS = 2 * NS_PER_S  # a client that has not asked for so long is not planned for
 UNEXPLAINED = 0.05  # of λ: less than this is taken for an error of counting, not for somebody

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from stretto.core.check import check_plan
 from stretto.core.deployment import Deployment
-from stretto.core.frame_size import carried_bytes
+from stretto.core.frame_size import MISCOUNT, carried_bytes
 from stretto.core.plan import Plan, RouteRule, Table
 from stretto.core.profile import NS_PER_MS, NS_PER_S, Quantile
 from stretto.core.view import View
 from stretto.core.worker import Worker
-from stretto.planners.jellyfish.demand import ALONE, MISCOUNT, Demand
+from stretto.planners.jellyfish.demand import ALONE, Demand
 from stretto.planners.jellyfish.planner import Jellyfish
 from stretto.planners.jellyfish.pool import ABOVE, best_pool
 from stretto.planners.jellyfish.problem import Problem

@@ -26,9 +26,9 @@ from multiprocessing import get_context
 from statistics import fmean
 from typing import Any
 
-from harness import Benchmark
-from ramsis_ground import IMAGE, TASKS, TRACE_WORKERS, Task, trace_of
-from ramsis_published import (
+from benchmarks.harness import Benchmark
+from benchmarks.ramsis_ground import IMAGE, TASKS, TRACE_WORKERS, Task, trace_of
+from benchmarks.ramsis_published import (
     GAINS_ON_TRACE,
     MEAN_LATE_ON_TRACE,
     SIMULATED_ON_TRACE,
@@ -36,7 +36,6 @@ from ramsis_published import (
     TABLE_3,
     WORKERS_SAVED,
 )
-
 from stretto.planners.ports import Ports
 from stretto.planners.registry import planner_entry
 from stretto.sim.arrivals import Load

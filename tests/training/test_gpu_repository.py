@@ -48,7 +48,10 @@ def greys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-@pytest.mark.parametrize(("application", "variant"), [("fashion", "cnn_s"), ("activity", "linear"), ("mnist", "mlp")])
+@pytest.mark.parametrize(
+    ("application", "variant"),
+    [("fashion", "cnn_s"), ("activity", "linear"), ("activity_specialists", "rotation"), ("mnist", "mlp")],
+)
 def test_the_zoo_s_weights_come_back_as_programs(application: str, variant: str, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     rungs = [rung for rung in LADDERS[application].rungs if rung.name == variant]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from stretto.backends.load import load_model
 from stretto.backends.of_variant import model_source
+from stretto.cli.run import run_scenario
+from stretto.cli.scenario.read import read_scenario
 from stretto.evidence.load import open_evidence
 from stretto.repository.application import ApplicationFiles
 from stretto.repository.read import read_repository
 
 pytest.importorskip("faiss", reason="neighbours are searched with Faiss, the extra called evidence")
 NAME = "activity_specialists"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "specialists.toml"
 KNOWS = {"raising": (1, 2), "turning": (3, 4), "pulling": (0, 5, 6)}
 SENSORS = {"acceleration": slice(0, 3), "rotation": slice(3, 6), "both": slice(0, 6)}
 
@@ -69,3 +75,12 @@ def test_evidence_makes_cheap_specialists_as_good_as_the_network_that_reads_both
     both = (answers(files, "both", inputs) == sample.labels).mean()
     assert by_evidence > both - 0.01 and by_evidence > alone + 0.05
     assert (theta.argmax(1) == sample.labels).mean() < 0.85, "the class itself is not known well"
+
+
+def test_the_example_shows_what_evidence_earns() -> None:
+    scenario = replace(read_scenario(EXAMPLE), seconds=10.0)
+    assert scenario.planner.options == {"data_aware": True}
+    runs = {name: run_scenario(scenario.with_planner(name)).summary for name in ("sneakpeek", "priced", "grouped")}
+    assert all(run.on_time_rate > 0.97 for run in runs.values())
+    for name in ("sneakpeek", "priced"):
+        assert runs[name].correct_on_time > runs["grouped"].correct_on_time + 0.03

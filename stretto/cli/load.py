@@ -309,6 +309,7 @@ def _print(summary: dict[str, Any]) -> None:
     rates = (summary[name] for name in ("offered_rate", "sent_rate", "answered_rate"))
     rows |= {
         "correct and on time": ["", share_or_none(summary["correct_on_time_share"])],
+        "utility, late answers by their penalty": ["", share_or_none(summary["utility"])],
         "accuracy of answers": ["", share_or_none(summary["accuracy"])],
         "latency p50 / p95 / p99, ms": [percentiles(summary["latency_ms"]), ""],
         "mean batch": ["–" if summary["mean_batch"] is None else f"{summary['mean_batch']:.2f}", ""],

@@ -51,19 +51,29 @@ def application_metadata(content: Any) -> ApplicationMetadata:
     )
 
 
+PENALTIES = ("step", "linear", "sigmoid")
+
+
 @dataclass(frozen=True)
 class ApplicationConfiguration:
     """Only what a load asks for. `ladder` names all variants from fast to accurate, those that are not served too; it
-    is empty, and `slo_ms` None, where the server does not tell.
+    is empty, and `slo_ms` None, where the server does not tell. `penalty` says what a late answer is worth: step,
+    linear or sigmoid.
     """
 
     slo_ms: float | None = None
     ladder: tuple[str, ...] = ()
+    penalty: str = "step"
 
 
 def application_configuration(content: Any) -> ApplicationConfiguration:
     """From the JSON of GET /v2/models/APP/config, whatever server wrote it."""
-    return ApplicationConfiguration(_slo_ms(_parameter(content, "slo_ms")), _ladder(_parameter(content, "ladder")))
+    penalty = _parameter(content, "penalty")
+    return ApplicationConfiguration(
+        _slo_ms(_parameter(content, "slo_ms")),
+        _ladder(_parameter(content, "ladder")),
+        penalty if penalty in PENALTIES else "step",
+    )
 
 
 def _parameter(content: Any, name: str) -> str:

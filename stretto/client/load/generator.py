@@ -44,8 +44,10 @@ class Generator:
         record: Record,
         deadline_ns: int | None,
         progress: ReportProgress | None,
+        penalty: str = "step",
     ) -> None:
         self.was_interrupted = False
+        self._penalty = penalty
         self._spec = spec
         self._endpoint = endpoint
         self._encoded = requests.encoded
@@ -120,6 +122,7 @@ class Generator:
             connections=self._most_open,
             waited=self._waited,
             was_interrupted=self.was_interrupted,
+            penalty=self._penalty,
         )
 
     def _now_ns(self) -> int:

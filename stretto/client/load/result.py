@@ -91,6 +91,7 @@ class LoadResult:
     connections: int  # the most that were open at once
     waited: int  # requests for which no connection was free, and no more might be opened
     was_interrupted: bool = False
+    penalty: str = "step"  # of the application
 
     def __len__(self) -> int:
         return len(self.outcome)
@@ -103,6 +104,27 @@ class LoadResult:
     def correct_on_time(self) -> NDArray[np.int64]:
         """Right rows of each request that was answered on time; 0 for all others."""
         return np.where(self.outcome == LoadOutcome.ON_TIME, np.maximum(self.correct, 0), 0).astype(np.int64)
+
+    @property
+    def utility(self) -> float | None:
+        """Mean over all queries of what their answers are worth (SneakPeek, equation 2): a right one is worth what its
+        lateness leaves, every other nothing. None where no answer could be checked.
+        """
+        if not self.is_labelled or not len(self):
+            return None
+        kept = np.ones(len(self)) if self.deadline_ns is None else self._kept(self.deadline_ns)
+        right = np.where(self.is_answer, np.maximum(self.correct, 0), 0)
+        return float((right * kept).sum() / (len(self) * self.spec.rows))
+
+    def _kept(self, deadline_ns: int) -> NDArray[np.float64]:
+        """1 − γ of each request: lateness counts from the deadline, in lengths of the deadline."""
+        x = np.clip((self.latency_ns - deadline_ns) / deadline_ns, 0.0, 1.0)
+        if self.penalty == "step":
+            return (x == 0).astype(np.float64)
+        if self.penalty == "linear":
+            return 1.0 - x
+        kept: NDArray[np.float64] = (1.0 - x) ** 3 / ((1.0 - x) ** 3 + x**3)
+        return kept
 
     @property
     def seconds(self) -> float:
@@ -135,6 +157,7 @@ class LoadResult:
             "correct_on_time_share": (
                 int(self.correct_on_time.sum()) / (total * rows) if self.is_labelled and total else None
             ),
+            "utility": self.utility,
             "accuracy": int(checked.sum()) / (len(checked) * rows) if len(checked) else None,
             "latency_ms": percentiles_ms(self.latency_ns[answers]),
             "variants": {

@@ -45,7 +45,7 @@ async def prepared(spec: LoadSpec, progress: ReportProgress | None = None) -> Ge
     deadline_ms = configured.slo_ms if spec.deadline_ms is None else spec.deadline_ms
     deadline_ns = None if deadline_ms is None else round(deadline_ms * 1e6)
     record = Record(times_ns, requests.labels, deadline_ns, (*configured.ladder, *metadata.versions))
-    return Generator(spec, endpoint, requests, choice.tolist(), record, deadline_ns, progress)
+    return Generator(spec, endpoint, requests, choice.tolist(), record, deadline_ns, progress, configured.penalty)
 
 
 async def configuration_of(client: AsyncClient, application: str) -> ApplicationConfiguration:

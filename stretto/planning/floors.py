@@ -21,7 +21,6 @@ from stretto.core.plan import ByLoad, Eager, Fixed, Lane, Late, MostAccurate, Pl
 from stretto.core.profile import NS_PER_S
 from stretto.core.view import View
 
-HEADROOM = 1.1  # a batch must keep up with this many times the load, so that an old queue becomes younger
 SHARE_STEP = 1.1  # shares of the workers within this factor have the same floors
 
 
@@ -105,7 +104,7 @@ def _floor_rates(
         pace[: len(own)] += share * own
     if not pace.any():
         return ()
-    rates = np.maximum.accumulate(pace[: pace.argmax()]) * NS_PER_S / HEADROOM
+    rates = np.maximum.accumulate(pace[: pace.argmax()]) * NS_PER_S
     return (0.0, *rates.tolist())
 
 

@@ -15,7 +15,7 @@ from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import View
 from stretto.core.worker import Worker, workers
 from stretto.planning.completion import complete
-from stretto.planning.floors import HEADROOM, Crew, crew_of, with_floors
+from stretto.planning.floors import Crew, crew_of, with_floors
 from stretto.planning.session import Session
 
 DROPS = Late.DROP_WHEN_INFEASIBLE
@@ -44,14 +44,12 @@ def floor_at(rates: tuple[float, ...], load: float) -> int:
 @pytest.mark.parametrize("count", [1, 3, 8])
 @pytest.mark.parametrize("load", [1.0, 60.0, 150.0, 400.0, 900.0, 1e6])
 def test_the_floor_is_the_smallest_batch_that_keeps_up(count: int, load: float) -> None:
-    """N·b/l(b) ≥ λ with some headroom; where none keeps up, the batch with the best pace. l(b) = b + 9 ms, and (1 +
-    1/N)·l(b) ≤ SLO.
-    """
+    """N·b/l(b) ≥ λ; where none keeps up, the batch with the best pace. l(b) = b + 9 ms, and (1 + 1/N)·l(b) ≤ SLO."""
     deployment = one(count)
     plan = by_application((Lane("a", tuple(range(count)), Fixed(0), late=DROPS),))
     (rates,) = floors_of(plan, deployment)
     able = [batch for batch in range(1, 17) if (1 + 1 / count) * (batch + 9) <= 50]
-    keeping_up = [batch for batch in able if count * batch / (batch + 9) * 1e3 > load * HEADROOM]
+    keeping_up = [batch for batch in able if count * batch / (batch + 9) * 1e3 > load]
     expected = min(keeping_up, default=max(able))
     assert floor_at(rates, load) == expected
 
@@ -82,7 +80,7 @@ def test_unequal_workers_count_by_their_own_pace() -> None:
     deployment = Deployment((Application("a", SLO_NS, (model,)),), (Worker("w0", "quick"), Worker("w1", "slow")))
     (rates,) = floors_of(by_application((Lane("a", (0, 1), Fixed(0), late=DROPS),)), deployment)
     for batch in range(1, 5):
-        assert rates[batch] == pytest.approx(1.5 * batch / (batch + 9) * 1e3 / HEADROOM)
+        assert rates[batch] == pytest.approx(1.5 * batch / (batch + 9) * 1e3)
 
 
 def test_applications_share_workers_by_the_work_that_comes() -> None:
@@ -93,7 +91,7 @@ def test_applications_share_workers_by_the_work_that_comes() -> None:
     crew = crew_of(View(deployment, rates=np.array([300.0, 100.0])))
     assert crew.shares == pytest.approx((0.75, 0.25))
     for rates, count in zip(floors_of(by_application(lanes), deployment, crew), (3, 1), strict=True):
-        assert rates[1] == pytest.approx(count / 10 * 1e3 / HEADROOM)
+        assert rates[1] == pytest.approx(count / 10 * 1e3)
 
 
 def test_small_moves_of_the_load_change_nothing() -> None:
@@ -110,7 +108,7 @@ def test_slower_workers_than_profiled_need_larger_batches() -> None:
     crew = crew_of(View(deployment))
     slow = complete(plan, deployment, Conditions(), np.full((1, 1), 1.5), crew=crew).lanes[0].release.floor_rates
     fast = complete(plan, deployment, Conditions(), crew=crew).lanes[0].release.floor_rates
-    assert slow[1] == pytest.approx(fast[1] / 1.5) and fast[1] == pytest.approx(100.0 / HEADROOM)
+    assert slow[1] == pytest.approx(fast[1] / 1.5) and fast[1] == pytest.approx(100.0)
 
 
 def test_what_is_served_has_floors_and_a_published_planner_s_lanes_stay_as_they_are() -> None:

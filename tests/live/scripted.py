@@ -341,14 +341,17 @@ def serving_apps(
 
 
 def plan_for(served: Served, late: Late = Late.DROP_WHEN_INFEASIBLE, **rules: Any) -> Plan:
-    """A lane for each application, on its first variant unless told otherwise, served by all."""
+    """A lane for each application, on its first variant unless told otherwise, served by all. A batch of one is always
+    worth a worker (the floors), so that none waits for more queries.
+    """
     deployment = served.deployment
+    at_once = Eager() if late is Late.KEEP else Eager(floor_rates=(0.0,))
     return by_application(
         tuple(
             Lane(
                 application.name,
                 tuple(range(len(deployment.workers))),
-                **({"select": Fixed(deployment.first_variant[number]), "release": Eager()} | rules),
+                **({"select": Fixed(deployment.first_variant[number]), "release": at_once} | rules),
                 late=late,
             )
             for number, application in enumerate(deployment.applications)

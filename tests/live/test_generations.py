@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Eager, Fixed, Late, Plan
+from stretto.core.plan import Fixed, Late, Plan
 from stretto.dispatch.layout import first_residents
 from tests.live.conftest import Staging
 from tests.live.scripted import MS, Stage, plan_for, serving, serving_apps, variant
 
 FAST, GOOD = variant("fast", 0.6), variant("good", 0.8)
-AT_ONCE = Eager(floor_rates=(0.0,))  # a batch of one is worth a worker, so none waits for more queries
 
 
 def loaded(made: Stage) -> list[set[str]]:
@@ -26,12 +25,11 @@ def loaded(made: Stage) -> list[set[str]]:
 
 
 def test_waiting_queries_move_and_running_ones_end_where_they_began(stage: Staging) -> None:
-    first = serving(FAST, crew=2)
-    made = stage(first, plan_for(first, release=AT_ONCE))
+    made = stage(serving(FAST, crew=2))
     running = [made.request(slack_ms=300), made.request(slack_ms=300)]
     waiting = [made.request(rows=2, slack_ms=300) for _ in range(5)]
     later = serving(GOOD, crew=2, version="2")
-    made.replace(later, plan_for(later, release=AT_ONCE))
+    made.replace(later, plan_for(later))
     assert len(made.engine.generations()) == 2
     old, new = made.engine.generations()
     assert (len(old.queries), len(new.queries)) == (2, 10)
@@ -109,12 +107,11 @@ def test_a_free_worker_joins_at_once(stage: Staging) -> None:
 
 def test_a_worker_lost_with_a_batch_of_the_old_generation(stage: Staging) -> None:
     """Its queries used to start once more in the old one, on a worker that serves the new one by then."""
-    served = serving(FAST, crew=3)
-    made = stage(served, plan_for(served, release=AT_ONCE))
+    made = stage(serving(FAST, crew=3))
     first = made.request(rows=3, slack_ms=400)
     second = made.request(slack_ms=400)
     later = serving(GOOD, crew=3, version="2")
-    made.replace(later, plan_for(later, release=AT_ONCE))
+    made.replace(later, plan_for(later))
     third = made.request(slack_ms=400)
     made.lose(0)
     assert first.outcome is None

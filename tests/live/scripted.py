@@ -345,7 +345,8 @@ def plan_for(served: Served, late: Late = Late.DROP_WHEN_INFEASIBLE, **rules: An
     worth a worker (the floors), so that none waits for more queries.
     """
     deployment = served.deployment
-    at_once = Eager() if late is Late.KEEP else Eager(floor_rates=(0.0,))
+    drops = late in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE)
+    at_once = Eager(floor_rates=(0.0,) if drops else ())
     return by_application(
         tuple(
             Lane(

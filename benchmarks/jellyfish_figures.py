@@ -155,7 +155,7 @@ def baselines(bench: Benchmark) -> None:
 
 
 def unseen(bench: Benchmark) -> None:
-    """Every setting that can be mapped on networks that nothing was chosen on, as served."""
+    """Every setting that can be mapped on networks that nothing was chosen on."""
     for trace in UNSEEN:
         mappable = [setting for setting in settings(trace) if can_be_mapped(setting)]
         jobs = [(setting, "jellyfish", seed) for setting in mappable for seed in SEEDS]

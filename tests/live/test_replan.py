@@ -97,10 +97,12 @@ def test_clients_that_cannot_be_told_do_not_end_the_planning(caplog: pytest.LogC
 PLANNER = """
 from stretto.core.plan import Eager, Fixed, Lane, Late, by_application
 
+RULES = {"release": Eager(floor_rates=(0.0,)), "late": Late.DROP_WHEN_INFEASIBLE}  # those of scripted plans
+
 def plan(view):
     # Between 1.1 and 1.3 s it takes a name that a lane for a demand may need as well.
     name = "app by good" if 1_100_000_000 <= view.now_ns < 1_300_000_000 else "app"
-    return by_application((Lane(name, (0,), Fixed(0), release=Eager(), late=Late.DROP_WHEN_INFEASIBLE),))
+    return by_application((Lane(name, (0,), Fixed(0), **RULES),))
 """
 
 
@@ -151,6 +153,8 @@ def test_a_plan_that_the_dispatcher_refuses_is_not_followed_in_a_replay(begin: B
 FORGETFUL = """
 from stretto.core.plan import Eager, Fixed, Lane, Late, by_application
 
+RULES = {"release": Eager(floor_rates=(0.0,)), "late": Late.DROP_WHEN_INFEASIBLE}  # those of scripted plans
+
 class Plans:
     calls = 0
 
@@ -159,7 +163,7 @@ class Plans:
         if self.calls == 2:
             raise ValueError("it is the second time")
         variant = Fixed(1 if self.calls > 2 else 0)
-        return by_application((Lane("app", (0,), variant, release=Eager(), late=Late.DROP_WHEN_INFEASIBLE),))
+        return by_application((Lane("app", (0,), variant, **RULES),))
 """
 
 
@@ -187,6 +191,8 @@ SLOW = """
 import threading
 from stretto.core.plan import Eager, Fixed, Lane, Late, by_application
 
+RULES = {"release": Eager(floor_rates=(0.0,)), "late": Late.DROP_WHEN_INFEASIBLE}  # those of scripted plans
+
 may_go_on = threading.Event()
 
 class Plans:
@@ -196,7 +202,7 @@ class Plans:
         self.calls += 1
         if self.calls > 1:
             may_go_on.wait(10)
-        return by_application((Lane("app", (0,), Fixed(0), release=Eager(), late=Late.DROP_WHEN_INFEASIBLE),))
+        return by_application((Lane("app", (0,), Fixed(0), **RULES),))
 """
 
 

@@ -113,6 +113,23 @@ def test_no_class_need_be_more_likely_than_all_others_together(classes: int) -> 
         assert isinstance(select, Table) and told % 4 in select.variant
 
 
+def test_the_default_looks_at_evidence_before_anything_was_judged() -> None:
+    """It took a minute and more on two busy cores until there was a verdict, and queries went to no specialist."""
+    application = specialists(8)
+    theta = np.full((400, 8), 0.02)
+    theta[np.arange(400), np.arange(400) % 8] = 0.86
+    served = with_evidence(Deployment((application,), workers(4)), {"many": theta})
+    plan = Judged()(View(served, expected_rates=(20.0,)))
+    check_plan(plan, served)
+    route = plan.routes[0]
+    assert len(route.targets) == 8
+    for told, place in enumerate(route.targets):
+        select = plan.lanes[route.lanes[place]].select
+        assert isinstance(select, Table) and told % 4 in select.variant and 4 not in select.variant
+    without = Judged()(View(Deployment((application,), workers(4)), expected_rates=(20.0,)))
+    assert len(without.lanes) == 1, "with nothing known of a query there is one kind"
+
+
 def test_every_planner_has_the_option_and_it_is_one_form() -> None:
     for entry in ENTRIES:
         options = [option.name for option in entry.options]

@@ -28,8 +28,9 @@ from stretto.core.plan import Plan
 from stretto.core.profile import LEAST_RATIO, MOST_RATIO, NS_PER_S
 from stretto.core.verdict import Candidate, Verdict
 from stretto.core.view import Planner, View
-from stretto.planners.candidates import has_swaps, make
+from stretto.planners.candidates import has_swaps, hears_of_classes, make
 from stretto.planners.data_aware import tells_classes_apart
+from stretto.planners.entry import DATA_AWARE
 from stretto.planners.judged.desk import Desk
 from stretto.planners.judged.ledger import CHANCE, LEAST_RATE, Ledger, Rates, Rungs
 from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
@@ -137,11 +138,14 @@ class Judged:
         return plan if judged is view else replace(plan, ratios=self._dispatcher_ratios(verdict))
 
     def _begun(self, view: View) -> Plan:
-        """Before there is a verdict."""
+        """Before there is a verdict. Where nothing else was asked for, it looks at clients and at evidence if any."""
         if self._has_networks and _has_sizes(view.deployment) and self.start == START:
             with contextlib.suppress(StrettoError):  # it needs a worker for each application, and more
                 return self._plan(view, START_WITH_CLIENTS)
-        return self._plan(view, self.start)
+        start = self.start
+        if start == START and hears_of_classes(view.deployment):
+            start = start.with_option(DATA_AWARE.name, True)
+        return self._plan(view, start)
 
     @staticmethod
     def _unknown(view: View) -> View:

@@ -68,7 +68,7 @@ NEED_CLIENTS = {"jellyfish", "jellyfish_pool"}  # with networks
 # Published with a choice that does not look at how many wait: a fresh start falls into the same state by itself. Rows
 # show them, and nothing is claimed.
 SLACK_ALONE = {"slackfit", "symphony_eager", "clockwork", "clockwork_filling"}
-# It gives an application as few workers as carry it, so luck tells two fresh starts apart by ten points. Its mean counts.
+# Each application has as few workers as carry it, so luck tells two fresh starts apart by ten points. The mean counts.
 MEAN_ALONE = {"placed"}
 LISTED = [entry for entry in ENTRIES if entry.name not in KEEP_EVERYTHING | NEED_CLIENTS]
 

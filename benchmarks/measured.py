@@ -11,8 +11,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.evidence import SURE
 from stretto.core.plan import Delays
 from stretto.core.verdict import Candidate
-from stretto.planners.candidates import make
-from stretto.planners.judged.planner import START
+from stretto.planners.candidates import make, start_for
 from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.service import Service
@@ -29,7 +28,7 @@ def measured_setting(
     *,
     seconds: float,
     seed: int,
-    start: Candidate = START,
+    start: Candidate | None = None,
     theta: NDArray[np.float64] | None = None,
     evidence: Mapping[str, Labelled] | None = None,
 ) -> Setting:
@@ -38,7 +37,7 @@ def measured_setting(
     """
     run = simulate(
         deployment,
-        Session(make(start)),
+        Session(make(start or start_for(deployment))),
         source,
         seconds=seconds,
         seed=seed,

@@ -45,6 +45,18 @@ def for_a_moving_load(candidate: Candidate) -> tuple[Candidate, ...]:
     return (plain, *(plain.with_option(option.name, value) for option in options for value in option.if_moving))
 
 
+def start_for(deployment: Deployment, *, has_load: bool = True) -> Candidate:
+    """What serves a load that nothing was judged for yet. Where there is nothing to choose, `symphony` gathers batches.
+    `shared_queue` has tables made for the load. `priced` needs neither tables nor a load, and lets every kind of query
+    use all workers, of which `shared_queue` would deal each kind a part.
+    """
+    if not has_choice(deployment):
+        return Candidate("symphony")
+    if hears_of_classes(deployment):
+        return Candidate("priced", ((DATA_AWARE.name, True),))
+    return Candidate("shared_queue", (("caution", 1.0),)) if has_load else Candidate("priced")
+
+
 def candidates_for(deployment: Deployment, *, dear: bool = False, by_client: bool = False) -> tuple[Candidate, ...]:
     """All that is worth trying for a deployment; `dear`: those whose plans take long to make, and only those.
     `by_client`: clients and their networks are known, so that planners that look at them are worth trying too.
@@ -61,8 +73,7 @@ def candidates_for(deployment: Deployment, *, dear: bool = False, by_client: boo
         tried |= {"where clients are known"} if by_client else set()
         tried |= {"where memory is short"} if memory_is_short(deployment) else set()
         tried |= {"where variants are swapped"} if has_swaps(deployment) else set()
-    # Where there is nothing to choose, what serves before the first verdict is one of those that are tried.
-    candidates = [] if may_choose or dear else [Candidate("priced")]
+    candidates: list[Candidate] = []
     for entry in ENTRIES:
         if entry.tried in tried and (may_choose or not entry.chooses_variants):
             alone = list(_alone(deployment)) if may_choose and not entry.chooses_variants else [()]

@@ -16,7 +16,6 @@ from stretto.core.profile import NS_PER_S, LatencyProfile
 from stretto.core.verdict import Candidate
 from stretto.core.view import View, WaitingQuery
 from stretto.core.worker import workers
-from stretto.planners.judged.planner import START
 from stretto.twin import followed
 from stretto.twin.conditional import MOST_WAITING, bounded
 from stretto.twin.followed import Followed
@@ -29,6 +28,8 @@ from tests.twin.made import requests_at
 LOW, HIGH = 150.0, 1500.0
 PLAN = Plan((), ())
 SPAN_S = 60
+
+START = Candidate("priced")
 
 
 def deployment(*names: str) -> Deployment:

@@ -28,16 +28,14 @@ from stretto.core.plan import Plan
 from stretto.core.profile import LEAST_RATIO, MOST_RATIO, NS_PER_S
 from stretto.core.verdict import Candidate, Verdict
 from stretto.core.view import Planner, View
-from stretto.planners.candidates import has_swaps, hears_of_classes, make
+from stretto.planners.candidates import has_swaps, make, start_for
 from stretto.planners.data_aware import tells_classes_apart
-from stretto.planners.entry import DATA_AWARE
 from stretto.planners.judged.desk import Desk
 from stretto.planners.judged.ledger import CHANCE, LEAST_RATE, Ledger, Rates, Rungs
 from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
 from stretto.planners.ports import JudgePort, PolicyPort, Ports, Prepares
 from stretto.planners.registry import planner_entry
 
-START = Candidate("priced")  # it needs no table, so it serves from the first query on
 START_WITH_CLIENTS = Candidate("jellyfish")  # where their networks are known: others tell them sizes that come too late
 MANY = 0.1  # of the clients, that they are not what they were
 SLOW_S = 2.0  # a change of the load counts for the rung when it has lasted; the candidate follows it at once
@@ -59,7 +57,7 @@ class Judged:
 
     judge: JudgePort | None = None
     policies: PolicyPort | None = None
-    start: Candidate = START
+    start: Candidate | None = None  # None: whatever suits the deployment
     _desk: Desk = field(init=False, repr=False)
     _deployment: Deployment | None = field(default=None, init=False, repr=False)
     _ledger: Ledger = field(default_factory=lambda: Ledger(1), init=False, repr=False)
@@ -123,7 +121,7 @@ class Judged:
         verdict = self.in_force()
         self._tell_of(verdict)
         if verdict is None:
-            return self._begun(self._unknown(view) if is_first and rates.sum() <= 0 else view)
+            return self._begun(view, has_load=not is_first or rates.sum() > 0)
         if ("leaps", True) in verdict.candidate.options:
             view = counted  # a mean that is given up for what is counted looks like a leap
         elif self._is_at(verdict) and not self._has_networks:  # who looks at clients counts each of them
@@ -137,15 +135,13 @@ class Judged:
             return self._begun(view)  # judged for fewer applications or workers, and there is no such plan here
         return plan if judged is view else replace(plan, ratios=self._dispatcher_ratios(verdict))
 
-    def _begun(self, view: View) -> Plan:
-        """Before there is a verdict. Where nothing else was asked for, it looks at clients and at evidence if any."""
-        if self._has_networks and _has_sizes(view.deployment) and self.start == START:
+    def _begun(self, view: View, *, has_load: bool = True) -> Plan:
+        """Before there is a verdict."""
+        if self.start is None and self._has_networks and _has_sizes(view.deployment):
             with contextlib.suppress(StrettoError):  # it needs a worker for each application, and more
                 return self._plan(view, START_WITH_CLIENTS)
-        start = self.start
-        if start == START and hears_of_classes(view.deployment):
-            start = start.with_option(DATA_AWARE.name, True)
-        return self._plan(view, start)
+        start = self.start or start_for(view.deployment, has_load=has_load)
+        return self._plan(view if has_load else self._unknown(view), start)
 
     @staticmethod
     def _unknown(view: View) -> View:

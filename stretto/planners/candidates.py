@@ -46,15 +46,16 @@ def for_a_moving_load(candidate: Candidate) -> tuple[Candidate, ...]:
 
 
 def start_for(deployment: Deployment, *, has_load: bool = True) -> Candidate:
-    """What serves a load that nothing was judged for yet. Where there is nothing to choose, `symphony` gathers batches.
-    `shared_queue` has tables made for the load. `priced` needs neither tables nor a load, and lets every kind of query
-    use all workers, of which `shared_queue` would deal each kind a part.
+    """What serves a load that nothing was judged for yet. `priced` needs no load, starts batches at once, and lets all
+    applications, or kinds of query, use every worker. For one application with a choice `shared_queue` knows better: it
+    has tables made for the load. It knows nothing of loading variants.
     """
-    if not has_choice(deployment):
-        return Candidate("symphony")
     if hears_of_classes(deployment):
         return Candidate("priced", ((DATA_AWARE.name, True),))
-    return Candidate("shared_queue", (("caution", 1.0),)) if has_load else Candidate("priced")
+    is_alone = len(deployment.applications) == 1 and not memory_is_short(deployment)
+    if has_load and has_choice(deployment) and is_alone:
+        return Candidate("shared_queue", (("caution", 1.0),))
+    return Candidate("priced")
 
 
 def candidates_for(deployment: Deployment, *, dear: bool = False, by_client: bool = False) -> tuple[Candidate, ...]:
@@ -73,7 +74,8 @@ def candidates_for(deployment: Deployment, *, dear: bool = False, by_client: boo
         tried |= {"where clients are known"} if by_client else set()
         tried |= {"where memory is short"} if memory_is_short(deployment) else set()
         tried |= {"where variants are swapped"} if has_swaps(deployment) else set()
-    candidates: list[Candidate] = []
+    # Where there is nothing to choose, what serves before the first verdict is one of those that are tried.
+    candidates = [] if may_choose or dear else [Candidate("priced")]
     for entry in ENTRIES:
         if entry.tried in tried and (may_choose or not entry.chooses_variants):
             alone = list(_alone(deployment)) if may_choose and not entry.chooses_variants else [()]

@@ -14,7 +14,16 @@ from stretto.core.verdict import Candidate
 from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners import candidates as candidates_module
-from stretto.planners.candidates import by_class, candidates_for, for_a_moving_load, has_swaps, make, neighbours, rough
+from stretto.planners.candidates import (
+    by_class,
+    candidates_for,
+    for_a_moving_load,
+    has_swaps,
+    make,
+    neighbours,
+    rough,
+    start_for,
+)
 from stretto.planners.judged.planner import Judged
 from stretto.planners.registry import ENTRIES, planner_entry
 from stretto.planners.shared_queue.planner import SharedQueue
@@ -77,7 +86,9 @@ def test_only_planners_that_are_to_be_tried() -> None:
     assert {tried[candidate.planner] for candidate in with_choice} == equal
     assert {candidate.planner for candidate in with_choice} == {name for name, when in tried.items() if when in equal}
     assert {tried[candidate.planner] for candidate in without} == {"always", "with one variant each"}
-    assert all(not planner_entry(candidate.planner).chooses_variants for candidate in without), "nothing to choose"
+    start, *others = without
+    assert start == start_for(Deployment((application("a", 1),), workers(2))), "what serves before the first verdict"
+    assert all(not planner_entry(candidate.planner).chooses_variants for candidate in others), "nothing to choose"
     assert all(candidate.variants == () for candidate in without)
     several = small_deployment().applications[0], replace(small_deployment().applications[0], name="b")
     offered = {each.planner for each in candidates_for(Deployment(several, workers(2)))}

@@ -212,11 +212,11 @@ def test_a_worker_with_a_gpu_has_the_place_of_one_and_says_what_its_machine_lack
 
 
 def test_workers_that_are_lost_leave_no_descriptor_behind(built: Built) -> None:
-    """Of scheduler and front end, which are this process."""
+    """Of scheduler and front end, which are this process; `priced` has nothing made in another, which needs some too."""
 
     async def work() -> None:
         endpoint = free_endpoint()
-        async with scheduler(built.root, endpoint) as there, front_end(built.root, endpoint) as front:
+        async with scheduler(built.root, endpoint, planner="priced") as there, front_end(built.root, endpoint) as front:
             held: list[int] = []
             for _ in range(3):
                 with worker_processes(endpoint) as (process,):

@@ -212,7 +212,7 @@ def test_a_worker_with_a_gpu_has_the_place_of_one_and_says_what_its_machine_lack
 
 
 def test_workers_that_are_lost_leave_no_descriptor_behind(built: Built) -> None:
-    """Of scheduler and front end, which are this process; `priced` has nothing made in another, which needs some too."""
+    """Of scheduler and front end, which are this process; `priced` has nothing made in another one."""
 
     async def work() -> None:
         endpoint = free_endpoint()

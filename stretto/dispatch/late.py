@@ -7,12 +7,21 @@ from typing import Any
 
 from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Late, Order, SelectRule
+from stretto.core.plan import Late, Order
 from stretto.dispatch.ledger import drop_waiting, lateness_reason
 from stretto.dispatch.queue import DEADLINE, NONE, ORDER, first_in, has_deadline_list, next_in
-from stretto.dispatch.records import NEVER, choices, int64s, lanes, queries, workers
+from stretto.dispatch.records import NEVER, int64s, lanes, queries, workers
 from stretto.dispatch.release import delay_ns, floor_for
-from stretto.dispatch.select import batch_limit, finish_ns, fitting, latency_ns, runs_beyond, strategy
+from stretto.dispatch.select import (
+    batch_limit,
+    chooses_by_slack,
+    finish_ns,
+    fitting,
+    latency_ns,
+    quickest_row,
+    runs_beyond,
+    strategy,
+)
 
 MOST_DEAR = 50.0  # the logarithm of a price: nothing is worth that
 
@@ -84,7 +93,7 @@ def give_up_heads(s: Any, lane_index: int, worker_index: int, row: int, now_ns: 
     floor = min(floor_for(s, lane_index), lane.length)
     if floor == 0:
         return False
-    if lane.select == SelectRule.TABLE or lane.select == SelectRule.MOST_ACCURATE:
+    if chooses_by_slack(lane):
         row = quickest_row(s, lane, worker.kind, floor)
     batch = min(floor, batch_limit(s, lane, row))
     size = fitting(s, lane_index, row, batch, now_ns, worker.free_ns)
@@ -102,18 +111,6 @@ def give_up_heads(s: Any, lane_index: int, worker_index: int, row: int, now_ns: 
         batch = min(batch, lane.length)
         size = fitting(s, lane_index, row, batch, now_ns, worker.free_ns)
     return was_any_dropped
-
-
-@compiled
-def quickest_row(s: Any, lane: Any, kind: int, size: int) -> int:
-    """The row of the variant that is quickest with a batch of this size, per query where it takes fewer."""
-    chosen, least = -1, math.inf
-    for position in range(lane.choice_count):
-        row = choices(s)[lane.choice_first + position].variant * s.kinds + kind
-        batch = min(size, batch_limit(s, lane, row))
-        if batch > 0 and latency_ns(s, row, batch) / batch < least:
-            chosen, least = row, latency_ns(s, row, batch) / batch
-    return chosen
 
 
 @compiled

@@ -3,6 +3,9 @@
 Deferred follows Symphony section 4.3 and figure 16: a candidate of b queries starts at dl − l(b+1), the latest moment
 that still lets one more query join, or at once when it holds more than βλ queries or cannot grow any more. An eager
 lane that staggers lets a batch below the floor wait for one step of a stagger at most.
+
+A lane is as urgent as that moment is near. One that chooses by the head's slack can still start with its quickest
+variant when the chosen one has no time left: by the chosen one a lane in need, which chooses quick ones, came last.
 """
 
 from __future__ import annotations
@@ -14,7 +17,17 @@ from stretto.core.plan import ReleaseRule, SelectRule
 from stretto.dispatch.queue import ORDER, first_in
 from stretto.dispatch.rates import lane_meter
 from stretto.dispatch.records import NEVER, float64s, lanes, meters, queries, rows
-from stretto.dispatch.select import WAIT, batch_limit, latency_ns, ready_ns, select, strategy, table_changes_ns
+from stretto.dispatch.select import (
+    WAIT,
+    batch_limit,
+    chooses_by_slack,
+    latency_ns,
+    quickest_row,
+    ready_ns,
+    select,
+    strategy,
+    table_changes_ns,
+)
 
 
 @compiled
@@ -93,7 +106,8 @@ def candidate(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> t
     if size <= 0:
         return variant, size, now_ns, lane.head_ns - latency_ns(s, row, 1)
     limit = batch_limit(s, lane, row)
-    rank = lane.head_ns - latency_ns(s, row, min(size + 1, rows(s)[row].max_batch))
+    last = quickest_row(s, lane, kind, size + 1) if chooses_by_slack(lane) else row
+    rank = lane.head_ns - latency_ns(s, last, min(size + 1, rows(s)[last].max_batch))
     if lane.select == SelectRule.STRATEGIES:
         _, _, rank = strategy(s, lane_index, row, now_ns, ready_ns(s, worker, variant, now_ns))
     if lane.release == ReleaseRule.DEFERRED:

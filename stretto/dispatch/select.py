@@ -273,6 +273,24 @@ def table_changes_ns(s: Any, lane_index: int, kind: int, now_ns: int) -> int:
 
 
 @compiled
+def chooses_by_slack(lane: Any) -> bool:
+    """Whether another variant runs when the head has less time."""
+    return lane.select == SelectRule.TABLE or lane.select == SelectRule.MOST_ACCURATE
+
+
+@compiled
+def quickest_row(s: Any, lane: Any, kind: int, size: int) -> int:
+    """The row of the variant that is quickest with a batch of this size, per query where it takes fewer."""
+    chosen, least = -1, math.inf
+    for position in range(lane.choice_count):
+        row = choices(s)[lane.choice_first + position].variant * s.kinds + kind
+        batch = min(size, batch_limit(s, lane, row))
+        if batch > 0 and latency_ns(s, row, batch) / batch < least:
+            chosen, least = row, latency_ns(s, row, batch) / batch
+    return chosen
+
+
+@compiled
 def stand_in(s: Any, lane: Any, worker: int, variant: int) -> int:
     """The variant itself where the worker holds it, or where the lane takes no other; else the one of the same
     application that the worker ran last, of those that it holds.

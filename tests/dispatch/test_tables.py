@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from stretto.core.application import Application
+from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
-from stretto.core.plan import GIVE_UP, Deferred, Eager, Late, Table, Tables
-from stretto.core.worker import Worker
+from stretto.core.plan import GIVE_UP, Deferred, Eager, Fixed, Late, Table, Tables
+from stretto.core.worker import Worker, workers
 from tests.dispatch.driver import Driver
 from tests.dispatch.models import FAST, MIDDLE, MODELS, SLOW, cells
-from tests.dispatch.small import GATHER, deployed, driver, lane, on_kinds, planned, straight
+from tests.dispatch.small import GATHER, deployed, driver, lane, on_kinds, planned, straight, variant
 
 
 def with_table(table: Table, **rules: Any) -> Driver:
@@ -43,6 +45,24 @@ def test_a_wait_cell_waits_until_the_slack_falls_into_the_next_column() -> None:
     assert (made.batches(), made.wake()) == ([], 31)
     made.at(31).advance()  # slack 19
     assert made.batches() == [(0, FAST, [0])]
+
+
+def test_a_lane_in_need_goes_first_though_it_would_run_something_quick() -> None:
+    """Both could still start with the quick variant, this one until 1290 and the other one until 1490. Ranked by what
+    they would run now, the other had to start by 1000: the more a lane was in need, the later it came.
+    """
+    ladder = variant("quick", straight(0, 10)), variant("slow", straight(0, 500))
+    hold = Application("hold", 2000, (variant("hold", straight(0, 900)),))
+    on = Deployment((hold, Application("plenty", 2000, ladder), Application("need", 2000, ladder)), workers(1))
+    lanes = [lane("hold", select=Fixed(0))]
+    lanes += [lane(name, select=cells([[quick, quick + 1]], step=500)) for name, quick in (("plenty", 1), ("need", 3))]
+    made = driver(*lanes, on=on)
+    made.submit(0, 2000)  # the worker is busy until 900
+    made.taken()
+    made.at(890).submit(1, 1500)  # enough for the slow one
+    made.submit(2, 1300)  # not here
+    made.at(900).finish(0)
+    assert made.batches() == [(0, 3, [2])]
 
 
 def test_edges_make_columns_of_unequal_width() -> None:

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from stretto.core.plan import Delays
+from stretto.core.verdict import Candidate
 from stretto.core.view import View
 from stretto.live.options import ServiceOptions
 from stretto.live.service import Service
 from stretto.live.threads import ThreadExecutor
 from stretto.planners.data_aware import DataAware
+from stretto.planners.judged.planner import Judged
 from stretto.planners.priced import Priced
 from stretto.repository.read import read_repository
 from stretto.sim.ports import simulator_ports
@@ -70,7 +72,9 @@ def test_while_no_plan_heeds_classes_evidence_is_computed_of_some_queries_a_seco
         async with zoo_service(judges=False) as service:
             witness, dispatcher = service.engine.witness, service.engine.generation.dispatcher
             assert witness is not None and service.replanner.period_s == pytest.approx(0.1)
-            assert not dispatcher.plan.heeds_classes_of
+            assert isinstance(service.session.planner, Judged)
+            service.session.planner.start = Candidate("priced")  # as a verdict may have it
+            await until(lambda: not dispatcher.plan.heeds_classes_of)
             began, inputs = time.monotonic(), sample("mnist", 1)
             for _ in range(100):
                 await asked(service.engine, inputs, "mnist")

@@ -198,7 +198,7 @@ def test_until_there_is_a_verdict_clients_with_networks_are_served_by_what_looks
         return View(deployment, now_ns, rates=np.array([20.0]), clients=lambda: clients)
 
     planner, deployment = Judged(), ladder(2, slo_ms=60)
-    assert planner(seen(deployment, 0, None)).planner == "priced", "nothing is known of its network yet"
+    assert planner(seen(deployment, 0, None)).planner == "shared_queue", "nothing is known of its network yet"
     assert planner(seen(deployment, SECOND // 20, 1e6)).planner == "jellyfish"
     alike = replace(deployment.applications[0], variants=deployment.applications[0].variants[:1])
     one_size = Deployment((alike,), deployment.workers)

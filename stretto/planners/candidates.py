@@ -46,7 +46,7 @@ def for_a_moving_load(candidate: Candidate) -> tuple[Candidate, ...]:
 
 
 def start_for(deployment: Deployment, *, has_load: bool = True) -> Candidate:
-    """What serves a load that nothing was judged for yet. `priced` needs no load, starts batches at once, and lets all
+    """Chooses what serves a load until it is judged. `priced` needs no load, starts batches at once, and lets all
     applications, or kinds of query, use every worker. For one application with a choice `shared_queue` knows better: it
     has tables made for the load. It knows nothing of loading variants.
     """

@@ -144,14 +144,21 @@ def _counts(now: Snapshot) -> Iterator[Any]:
     by_evidence = CounterMetricFamily(
         "stretto_short_circuited_queries", "Queries answered by their evidence.", labels=["application"]
     )
+    utility = CounterMetricFamily(
+        "stretto_utility",
+        "Sum over answers of expected accuracy, less what lateness takes by the application's penalty.",
+        labels=["application"],
+    )
     for state in now.applications:
         submitted.add_metric([state.name], state.submitted)
+        utility.add_metric([state.name], state.utility)
         for outcome, (word, reason) in OUTCOME_LABELS.items():
             ended.add_metric([state.name, word, reason], state.outcomes[outcome])
         if state.short_circuited:
             by_evidence.add_metric([state.name], state.short_circuited)
     yield submitted
     yield ended
+    yield utility
     yield by_evidence
     labels = ["application", "variant"]
     by_variant = CounterMetricFamily("stretto_variant_queries", "Queries run, by variant.", labels=labels)

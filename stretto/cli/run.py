@@ -64,16 +64,15 @@ def by_true_class(result: Result, classified: Classified, from_ns: int) -> Resul
     """The result with answers that count by their queries' true classes, which only a simulation knows."""
     assert result.queries is not None
     queries, summary = result.queries, result.summary
-    parts = [
-        _counted(part, classified.correct(queries, from_ns, number)) for number, part in enumerate(summary.applications)
-    ]
-    whole = _counted(summary, classified.correct(queries, from_ns))
-    return replace(result, summary=replace(whole, applications=tuple(parts)))
 
+    def counted(figures: Any, application: int | None = None) -> Any:
+        correct = classified.correct(queries, from_ns, application)
+        accuracy = min(1.0, correct / figures.on_time_rate) if figures.on_time_rate > 0 else 0.0
+        utility = classified.utility(queries, from_ns, application)
+        return replace(figures, correct_on_time=correct, accuracy=accuracy, utility=utility)
 
-def _counted(figures: Any, correct: float) -> Any:
-    accuracy = correct / figures.on_time_rate if figures.on_time_rate > 0 else 0.0
-    return replace(figures, correct_on_time=correct, accuracy=min(1.0, accuracy))
+    parts = tuple(counted(part, number) for number, part in enumerate(summary.applications))
+    return replace(result, summary=replace(counted(summary), applications=parts))
 
 
 def _scaled(scenario: Scenario) -> tuple[Deployment, Autoscaling | None]:

@@ -45,6 +45,7 @@ class ApplicationState:
     stages: dict[str, Distribution] = field(default_factory=dict)
     batch_sizes: Distribution | None = None
     short_circuited: int = 0  # queries answered by their evidence
+    utility: float = 0.0  # of all its answers: expected accuracy, less what lateness takes by the application's penalty
 
     @property
     def on_time(self) -> int:

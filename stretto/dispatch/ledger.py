@@ -83,6 +83,7 @@ def announce(s: Any, kind: int, slot: int, outcome: int) -> None:
     decision.reason = outcome
     decision.tag = query.tag
     decision.arrival_ns = query.arrival_ns
+    decision.deadline_ns = query.deadline_ns
     decision.application = query.application
     decision.query_class = query.query_class
     name_ticket(s, decision, slot)

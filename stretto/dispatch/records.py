@@ -316,6 +316,7 @@ DECISION = np.dtype(
         ("expected_ns", "i8"),  # when the batch should end
         ("tag", "i8"),  # of a dropped or answered query
         ("arrival_ns", "i8"),
+        ("deadline_ns", "i8"),
         ("application", "i8"),
         ("query_class", "i8"),
     ],

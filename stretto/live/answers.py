@@ -48,7 +48,16 @@ def answer_batch(job: Job, report: Report, answers: Array, now_ns: int, meters: 
         expected = accuracy if is_known else generation.expected_for(variant, query)
         if request.answer(query.row, answers[position : position + 1], name, expected):
             request.end(ON_TIME if now_ns <= request.deadline_ns else LATE, now_ns)
-    meters.queries(generation.label(variant)[0], arrivals_ns, deadlines_ns, started_ns, run_ns, now_ns)
+    meters.queries(
+        generation.label(variant)[0],
+        arrivals_ns,
+        deadlines_ns,
+        started_ns,
+        run_ns,
+        now_ns,
+        generation.accuracy[variant],
+        generation.penalty(variant),
+    )
 
 
 def _answer_rows(job: Job, rows: Rows, report: Report, answers: Array, now_ns: int, meters: Meters) -> int:
@@ -58,10 +67,11 @@ def _answer_rows(job: Job, rows: Rows, report: Report, answers: Array, now_ns: i
         return 0
     application, name = generation.label(job.variant)
     run_ns = report.ended_ns - report.started_ns
-    taken, ended, ends = rows.end(report.started_ns, run_ns, now_ns, meters.many(application))
+    many, accuracy = meters.many(application, generation.penalty(job.variant)), generation.accuracy[job.variant]
+    taken, ended, ends = rows.end(report.started_ns, run_ns, now_ns, many, accuracy)
     if ends:
         fronts = [generation.queries.front(number) for number in taken["front"][[end - 1 for end in ends]].tolist()]
-        ended["accuracy"], ended["batch"] = generation.accuracy[job.variant], job.count
+        ended["accuracy"], ended["batch"] = accuracy, job.count
         ended["variant"] = fronts[0].variant_number((application, name))
         octets = np.ascontiguousarray(answers).reshape(len(answers), -1).view(np.uint8)
         for front, first, end in zip(fronts, (0, *ends), ends, strict=False):
@@ -78,13 +88,15 @@ def answer_by_evidence(generation: Generation, ticket: int, now_ns: int, meters:
     number = generation.numbers[request.application]
     gives = generation.served.files[number].output
     waited_ns = now_ns - request.arrival_ns
-    meters.queries(request.application, [request.arrival_ns], [request.deadline_ns], now_ns, 0, now_ns)
+    called = generation.deployment.applications[number]
+    accuracy = called.evidence_accuracy or 0.0
+    times = [request.arrival_ns], [request.deadline_ns], now_ns, 0, now_ns
+    meters.queries(request.application, *times, accuracy, called.penalty)
     meters.short_circuited[request.application] += 1
     if request.outcome is not None:
         return
     request.queue_ns = max(request.queue_ns, waited_ns)
     request.short_circuited = {**request.short_circuited, query.row: theta}
     answer = np.array([theta], gives.dtype).reshape(1, *gives.shape)
-    accuracy = generation.deployment.applications[number].evidence_accuracy or 0.0
     if request.answer(query.row, answer, EVIDENCE, accuracy):
         request.end(ON_TIME if now_ns <= request.deadline_ns else LATE, now_ns)

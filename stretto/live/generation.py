@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.backends.of_variant import model_source
+from stretto.core.application import Penalty
 from stretto.core.conditions import Conditions, Demand
 from stretto.core.deployment import Deployment
 from stretto.core.errors import PlanError
@@ -141,6 +142,10 @@ class Generation:
         given = application, request.deadline_ns, -1, request.client, query_class, request.priority, demand
         query.ticket = ticket = self.dispatcher.submit(now_ns, *given, more, query.is_ending)
         self.queries[ticket] = query
+
+    def penalty(self, variant: int) -> Penalty:
+        """Of the application that this variant answers."""
+        return self.deployment.applications[self.deployment.application_of[variant]].penalty
 
     def label(self, variant: int) -> tuple[str, str]:
         """Application and variant, by name."""

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from stretto.core.application import Penalty
 from stretto.core.compiled import compiled
+from stretto.core.lateness import kept_share
 from stretto.live.shelf import Report
 
 # Upper edges in seconds; what is beyond the last is counted in one more bucket.
@@ -43,10 +45,19 @@ def bucket(edges: Any, value: int) -> int:
 
 @compiled
 def count_end(
-    arrival_ns: int, deadline_ns: int, times: Any, edges: Any, slack_edges: Any, counts: Any, slack_counts: Any
+    arrival_ns: int,
+    deadline_ns: int,
+    times: Any,
+    edges: Any,
+    slack_edges: Any,
+    counts: Any,
+    slack_counts: Any,
+    penalty: int,
+    kept: Any,
 ) -> None:
     """One query that was answered. `times`: when its batch started, how long that ran, now; behind them come sums of
-    waits, of times in all and of slack. `counts` are two histograms by `edges`, of waits and of times in all.
+    waits, of times in all and of slack. `counts` are two histograms by `edges`, of waits and of times in all. `kept`
+    has the sum of what lateness left of the answers, by the application's `penalty`.
     """
     waited_ns, spent_ns, left_ns = times[0] - arrival_ns, times[2] - arrival_ns, deadline_ns - times[2]
     counts[0, bucket(edges, waited_ns)] += 1
@@ -55,15 +66,25 @@ def count_end(
     times[3] += waited_ns
     times[4] += spent_ns
     times[5] += left_ns
+    kept[0] += kept_share(penalty, times[2], deadline_ns, deadline_ns - arrival_ns)
 
 
 @compiled
 def count_ends(
-    arrivals_ns: Any, deadlines_ns: Any, times: Any, edges: Any, slack_edges: Any, counts: Any, slack_counts: Any
+    arrivals_ns: Any,
+    deadlines_ns: Any,
+    times: Any,
+    edges: Any,
+    slack_edges: Any,
+    counts: Any,
+    slack_counts: Any,
+    penalty: int,
+    kept: Any,
 ) -> None:
     """Those of one batch."""
     for number in range(len(arrivals_ns)):
-        count_end(arrivals_ns[number], deadlines_ns[number], times, edges, slack_edges, counts, slack_counts)
+        arrival_ns, deadline_ns = arrivals_ns[number], deadlines_ns[number]
+        count_end(arrival_ns, deadline_ns, times, edges, slack_edges, counts, slack_counts, penalty, kept)
 
 
 class Histogram:
@@ -90,17 +111,31 @@ Stages = tuple[Histogram, Histogram, Histogram, Histogram]  # as STAGES
 
 
 class Many:
-    """The histograms of one application's stages, for compiled code to count many queries in."""
+    """The histograms of one application's stages, for compiled code to count many queries in; and what its answers are
+    worth (SneakPeek, equation 2): each as much as it is expected to be accurate, less what its lateness takes.
+    """
 
     def __init__(self, stages: Stages):
         self._stages = stages
+        self.penalty = Penalty.STEP
+        self.worth = 0.0
+        self._kept = np.zeros(1)
         queue, _, total, slack = stages
         both = np.zeros((2, len(queue.edges) + 1), np.int64)
         queue.many, total.many = both
-        self.arrays = np.array(queue.edges), np.array(slack.edges), both, slack.many
+        self._arrays = np.array(queue.edges), np.array(slack.edges), both, slack.many
 
-    def add(self, count: int, run_ns: int, sums: Sequence[int]) -> None:
-        """So many are in the arrays by now, with these sums of waits, times in all and slack."""
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """The last arguments of `count_end`."""
+        return *self._arrays, int(self.penalty), self._kept
+
+    def add(self, count: int, run_ns: int, sums: Sequence[int], accuracy: float) -> None:
+        """So many are in the arrays by now, with these sums of waits, times in all and slack. Their answers are
+        expected to be so accurate.
+        """
+        self.worth += accuracy * float(self._kept[0])
+        self._kept[0] = 0.0
         queue, run, total, slack = self._stages
         run.add(run_ns, count)
         queue.sum, total.sum, slack.sum = queue.sum + sums[0], total.sum + sums[1], slack.sum + sums[2]
@@ -135,11 +170,17 @@ class Meters:
         self.plans_failed = 0  # times that there was no plan to follow, and the one before stayed
         self.short_circuited: Counter[str] = Counter()  # queries answered by their evidence, by application
 
-    def many(self, application: str) -> Many:
+    def many(self, application: str, penalty: Penalty = Penalty.STEP) -> Many:
         collected = self._many.get(application)
         if collected is None:
             collected = self._many[application] = Many(self.stages[application])
+        collected.penalty = penalty
         return collected
+
+    def worth(self, application: str) -> float:
+        """Of all its answers."""
+        collected = self._many.get(application)
+        return 0.0 if collected is None else collected.worth
 
     def batch(self, label: tuple[str, str], count: int, report: Report) -> None:
         meter = self.variants[label]
@@ -164,8 +205,10 @@ class Meters:
         started_ns: int,
         run_ns: int,
         now_ns: int,
+        accuracy: float = 0.0,
+        penalty: Penalty = Penalty.STEP,
     ) -> None:
-        """The queries of one batch that are answered now."""
-        many, times = self.many(application), np.array((started_ns, run_ns, now_ns, 0, 0, 0))
+        """The queries of one batch that are answered now; their answers are expected to be so accurate."""
+        many, times = self.many(application, penalty), np.array((started_ns, run_ns, now_ns, 0, 0, 0))
         count_ends(np.array(arrivals_ns, np.int64), np.array(deadlines_ns, np.int64), times, *many.arrays)
-        many.add(len(arrivals_ns), run_ns, times[3:].tolist())
+        many.add(len(arrivals_ns), run_ns, times[3:].tolist(), accuracy)

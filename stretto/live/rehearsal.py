@@ -86,7 +86,7 @@ def _follow_a_batch(tickets: NDArray[np.int64]) -> None:
     enter_rows(queries.table, tickets, rows, 0)
     are_rows(queries.table, tickets)
     place_rows(queries.table, tickets, 0, np.zeros(2, PLACE))
-    queries.end(tickets, 0, 0, 0, Meters().many("a"))
+    queries.end(tickets, 0, 0, 0, Meters().many("a"), 0.0)
     write_answers(answers[0], rows, np.zeros(1, np.int64), answers)
 
 

@@ -67,6 +67,7 @@ def _applications(service: Service, served: tuple[ApplicationState, ...]) -> tup
                 stages={} if stages is None else dict(zip(STAGES, map(_frozen, stages), strict=True)),
                 batch_sizes=None if sizes is None else _frozen(sizes),
                 short_circuited=meters.short_circuited.get(name, 0),
+                utility=meters.worth(name),
             )
         )
     return tuple(applications)

@@ -60,6 +60,11 @@ def run_table(summary: Summary, title: str) -> Table:
             if summary.has_accuracy
             else []
         ),
+        *(
+            [("utility, late answers by their penalty", share(summary.utility))]
+            if summary.has_accuracy and summary.utility != summary.correct_on_time
+            else []
+        ),
         ("latency p50 / p95 / p99, ms", _percentiles(summary.latency_ms)),
         ("queueing p50 / p95 / p99, ms", _percentiles(summary.queueing_ms)),
         ("mean batch", f"{summary.batch_mean:.2f}"),

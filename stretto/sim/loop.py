@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from stretto.core.compiled import compiled
+from stretto.core.lateness import kept_share
 from stretto.core.outcome import Outcome
 from stretto.core.profile import Quantile
 from stretto.dispatch.arrays import array_in
@@ -87,6 +88,7 @@ _ARRAYS = (
         "parameters",
         "laws",
         "handoffs",
+        "penalties",
     ),
     *TALLIES,
     "class_counts",
@@ -236,12 +238,22 @@ def tally_drop(m: Any, s: Any, decision: Any, now_ns: int) -> None:
 
 
 @compiled
+def late_share(m: Any, application: int, now_ns: int, arrival_ns: int, deadline_ns: int) -> float:
+    """What a late answer given now is still worth."""
+    penalty = int64s(m.penalties_at, m.penalties_count)[application]
+    return kept_share(penalty, now_ns, deadline_ns, deadline_ns - arrival_ns)
+
+
+@compiled
 def tally_answer(m: Any, decision: Any, now_ns: int) -> None:
     """A query was answered by its evidence: no variant, no worker, no time."""
     if decision.arrival_ns >= m.warmup_ns:
         application, waited = decision.application, bucket_of(now_ns - decision.arrival_ns)
         int64s(m.counts_at, m.counts_count)[application * OUTCOMES + decision.reason] += 1
         int64s(m.evidence_counts_at, m.evidence_counts_count)[application * 2 + decision.reason] += 1
+        if now_ns > decision.deadline_ns:
+            kept = late_share(m, application, now_ns, decision.arrival_ns, decision.deadline_ns)
+            float64s(m.late_evidence_worth_at, m.late_evidence_worth_count)[application] += kept
         int64s(m.latency_histogram_at, m.latency_histogram_count)[application * BUCKETS + waited] += 1
         int64s(m.queueing_histogram_at, m.queueing_histogram_count)[application * BUCKETS + waited] += 1
     if m.recording:
@@ -287,6 +299,9 @@ def tally_batch(m: Any, s: Any, worker_index: int, now_ns: int) -> None:
             if query.arrival_ns >= m.warmup_ns:
                 counts[query.application * OUTCOMES + outcome] += 1
                 variant_counts[batch.variant * 2 + outcome] += 1
+                if outcome == 1:
+                    kept = late_share(m, query.application, now_ns, query.arrival_ns, query.deadline_ns)
+                    float64s(m.late_worth_at, m.late_worth_count)[batch.variant] += kept
                 latencies[query.application * BUCKETS + bucket_of(now_ns - query.arrival_ns)] += 1
                 queueings[query.application * BUCKETS + bucket_of(start_ns - query.arrival_ns)] += 1
             if m.recording:

@@ -42,12 +42,13 @@ FETCHED_WHOLE, FETCHED = 20 * ALIGNED, 8 * ALIGNED
 # One for all simulations: what is not counted here, and decisions, which are carried out before the next one runs.
 SHARED = (
     *("arrivals", "records", "counts", "variant_counts", "evidence_counts"),
+    *("late_worth", "late_evidence_worth"),
     *("latency_histogram", "queueing_histogram", "batch_histogram", "decisions", "decided"),
 )
 # One for all copies of a case: what nothing writes (latencies are not corrected here).
 STILL = (
     *("rows", "latency", "profiled", "lane_workers", "members", "worker_lanes", "choices", "tables", "floors"),
-    *("route_lanes", "route_targets", "service", "parameters", "laws", "handoffs"),
+    *("route_lanes", "route_targets", "service", "parameters", "laws", "handoffs", "penalties"),
 )
 Part = tuple[NDArray[Any], str, Sequence[NDArray[Any]]]  # who is told its address, its name, and it by case
 
@@ -206,7 +207,7 @@ def _made(case: Case) -> tuple[Dispatcher, NDArray[Any], dict[str, NDArray[Any]]
         dispatcher.memory.state["counts_lanes"] = 0  # nobody else reads the λ of a lane here
     stride = int(dispatcher.memory.state["latency_stride"][0])
     law = service_arrays(case.service, deployment, stride)
-    arrays = loop_arrays(law, len(deployment.workers)) | empty_tallies(deployment, stride)
+    arrays = loop_arrays(law, deployment) | empty_tallies(deployment, stride)
     arrays["class_counts"] = np.zeros(PHASES * (2 * len(deployment.variants) + 1), np.int64)
     state = np.zeros(1, dtype=SIMULATION)
     state["draw"], state["base"], state["stride"], state["classes"] = law.draw, law.base, stride, PHASES

@@ -39,6 +39,7 @@ class Figures:
     on_time_rate: float
     accuracy: float  # per on-time answer
     correct_on_time: float  # share of queries answered right and on time
+    utility: float  # mean worth of a query: a right answer's is what its lateness leaves (SneakPeek, equation 2)
     latency_ms: dict[str, float]
     queueing_ms: dict[str, float]
     batch_mean: float
@@ -72,7 +73,7 @@ class Summary(Figures):
         summary = asdict(self)
         for part in (summary, *summary["applications"]):
             if not part["has_accuracy"]:
-                part["accuracy"] = part["correct_on_time"] = None
+                part["accuracy"] = part["correct_on_time"] = part["utility"] = None
         return summary
 
     @property
@@ -117,6 +118,8 @@ class Tallies:
     counts: NDArray[np.int64]  # [application, outcome]
     variant_counts: NDArray[np.int64]  # [variant, on time or late]
     evidence_counts: NDArray[np.int64]  # [application, on time or late], answered by evidence
+    late_worth: NDArray[np.float64]  # [variant]
+    late_evidence_worth: NDArray[np.float64]  # [application]
     latency_histogram: NDArray[np.int64]
     queueing_histogram: NDArray[np.int64]
     batch_histogram: NDArray[np.int64]  # [variant, size]
@@ -139,6 +142,7 @@ def _figures(tallies: Tallies, deployment: Deployment, applications: list[int], 
     correct = float(
         tallies.variant_counts[variants, 0] @ accuracies + tallies.evidence_counts[applications, 0] @ evidence
     )
+    late = float(tallies.late_worth[variants] @ accuracies + tallies.late_evidence_worth[applications] @ evidence)
     asked = submitted - int(counts[Outcome.DROPPED_CANCELLED])
     sizes = tallies.batch_histogram[variants].sum(axis=0)
     return {
@@ -150,6 +154,7 @@ def _figures(tallies: Tallies, deployment: Deployment, applications: list[int], 
         "on_time_rate": on_time / asked if asked else 1.0,
         "accuracy": correct / on_time if on_time else 0.0,
         "correct_on_time": correct / asked if asked else 0.0,
+        "utility": (correct + late) / asked if asked else 0.0,
         "latency_ms": _percentiles(tallies.latency_histogram[applications].sum(axis=0)),
         "queueing_ms": _percentiles(tallies.queueing_histogram[applications].sum(axis=0)),
         "batch_mean": _batch_mean(sizes),
@@ -213,13 +218,15 @@ def with_fleet(result: Result, fleet: FleetTrace) -> Result:
     return replace(result, summary=replace(summary, worker_use=scaled), fleet=fleet)
 
 
-def empty_tallies(deployment: Deployment, stride: int) -> dict[str, NDArray[np.int64]]:
+def empty_tallies(deployment: Deployment, stride: int) -> dict[str, NDArray[Any]]:
     """Zeroed arrays of the shapes that the loop writes."""
     applications, variants = len(deployment.applications), len(deployment.variants)
     return {
         "counts": np.zeros((applications, OUTCOME_COUNT), dtype=np.int64),
         "variant_counts": np.zeros((variants, 2), dtype=np.int64),
         "evidence_counts": np.zeros((applications, 2), dtype=np.int64),
+        "late_worth": np.zeros(variants),
+        "late_evidence_worth": np.zeros(applications),
         "latency_histogram": np.zeros((applications, BUCKETS), dtype=np.int64),
         "queueing_histogram": np.zeros((applications, BUCKETS), dtype=np.int64),
         "batch_histogram": np.zeros((variants, stride), dtype=np.int64),

@@ -48,9 +48,11 @@ class Fault:
     kind: FaultKind
 
 
-def loop_arrays(law: ServiceArrays, workers: int) -> dict[str, NDArray[Any]]:
+def loop_arrays(law: ServiceArrays, deployment: Deployment) -> dict[str, NDArray[Any]]:
     """What the loop reads and writes besides its tallies, before anything has happened."""
+    workers = len(deployment.workers)
     return {
+        "penalties": np.array([application.penalty for application in deployment.applications], dtype=np.int64),
         "service": law.table,
         "parameters": law.parameters,
         "laws": law.laws,
@@ -113,7 +115,7 @@ class Simulation:
         stride = int(self.dispatcher.memory.state["latency_stride"][0])
         law = service_arrays(service or Deterministic(), deployment, stride)
         self._tallies = empty_tallies(deployment, stride)
-        for name, array in (loop_arrays(law, len(deployment.workers)) | self._tallies).items():
+        for name, array in (loop_arrays(law, deployment) | self._tallies).items():
             self._put(name, array)
         state = self._state
         state["draw"], state["base"], state["stride"] = law.draw, law.base, stride

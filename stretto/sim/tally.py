@@ -61,6 +61,8 @@ TALLIES: dict[str, Any] = {
     "counts": np.dtype("i8"),  # [application, outcome]
     "variant_counts": np.dtype("i8"),  # [variant, on time or late]
     "evidence_counts": np.dtype("i8"),  # [application, on time or late]
+    "late_worth": np.dtype("f8"),  # [variant] what lateness left of its late answers, summed
+    "late_evidence_worth": np.dtype("f8"),  # [application] the same of late answers by evidence
     "latency_histogram": np.dtype("i8"),  # [application, bucket], answers only
     "queueing_histogram": np.dtype("i8"),  # [application, bucket], answers only
     "batch_histogram": np.dtype("i8"),  # [variant, batch size], batches

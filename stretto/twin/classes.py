@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.evidence import MOST_NUMBERS, MOST_SAMPLES, Said, likeliest
+from stretto.core.lateness import kept_shares
 from stretto.core.outcome import Outcome
 
 ROUNDS = 100
@@ -204,18 +205,34 @@ class Classified:
         """The share of the queries that came from then on, as a simulation recorded them, answered right on time; of
         one application, or of all.
         """
+        asked, rows, right = self._answered(queries, from_ns, application)
+        return float(right[rows["outcome"] == Outcome.ON_TIME].sum() / max(asked, 1))
+
+    def utility(self, queries: NDArray[np.void], from_ns: int, application: int | None = None) -> float:
+        """The mean worth of the same queries: a right answer is worth what its lateness leaves."""
+        asked, rows, right = self._answered(queries, from_ns, application)
+        penalties = np.array([int(each.penalty) for each in self.classes.deployment.applications])[rows["application"]]
+        kept = kept_shares(penalties, rows["end_ns"], rows["deadline_ns"], rows["arrival_ns"])
+        return float((right * kept).sum() / max(asked, 1))
+
+    def _answered(
+        self, queries: NDArray[np.void], from_ns: int, application: int | None
+    ) -> tuple[int, NDArray[np.void], Floats]:
+        """How many queries came from then on, those of them that were answered, and each one's chance to be right."""
         counted = queries["arrival_ns"] >= from_ns
         if application is not None:
             counted &= queries["application"] == application
-        answered = np.flatnonzero(counted & (queries["outcome"] == Outcome.ON_TIME))
-        variant, truth = queries["variant"][answered], self.truth[answered]
+        is_answer = (queries["outcome"] == Outcome.ON_TIME) | (queries["outcome"] == Outcome.LATE)
+        answered = np.flatnonzero(counted & is_answer)
+        rows, truth = queries[answered], self.truth[answered]
+        variant = rows["variant"]
         applications = self.classes.deployment.applications
         by_evidence = np.array([each.evidence_accuracy or 0.0 for each in applications])
-        right = np.where(variant >= 0, self._right()[variant, truth], by_evidence[queries["application"][answered]])
+        right = np.where(variant >= 0, self._right()[variant, truth], by_evidence[rows["application"]])
         for number, (labelled, _) in self.classes.known.items():
-            told = np.flatnonzero((variant < 0) & (queries["application"][answered] == number))
+            told = np.flatnonzero((variant < 0) & (rows["application"] == number))
             right[told] = likeliest(labelled.theta)[self.samples[answered[told]]] == truth[told]
-        return float(right.sum() / max(counted.sum(), 1))
+        return int(counted.sum()), rows, right
 
     def _right(self) -> Floats:
         """[variant, class] the chance of a right answer; in the last column that of a query of unknown class."""

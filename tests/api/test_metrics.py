@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from stretto.api.metrics import Metrics
@@ -84,7 +85,8 @@ def test_every_query_is_in_one_count(server: Running) -> None:
         server.wait_until(lambda: server.plane.open_requests == 1, "the other is gone")
         assert_conserved(read(server))
         server.gate.is_open.set()
-        assert one.reply().status == 200
+        reply = one.reply()
+        assert reply.status == 200
     server.wait_for_queries(0)
     after = read(server)
     assert_conserved(after)
@@ -96,6 +98,8 @@ def test_every_query_is_in_one_count(server: Running) -> None:
     assert grew("stretto_queries_ended_total", outcome="on_time") == 5
     assert grew("stretto_queries_ended_total", outcome="dropped", reason="cancelled") == 20
     assert grew("stretto_variant_queries_total", variant="linear") >= 5
+    accuracy = reply.content["parameters"]["expected_accuracy"]
+    assert grew("stretto_utility_total", application="fashion") == pytest.approx(5 * accuracy), "answers on time keep all they are worth"
     assert grew("stretto_latency_seconds_count", application="fashion", stage="total") == 5
     assert grew("stretto_slack_seconds_bucket", application="fashion", le="+Inf") == 5
     assert grew("stretto_queries_submitted_total", application="mnist") == 0

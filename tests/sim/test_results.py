@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from stretto.core.application import Application, Variant
+from stretto.core.application import Application, Penalty, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
 from stretto.core.plan import Eager, Fixed, Lane, Late, Plan, Route, RouteRule
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.worker import workers
 from stretto.planners.symphony import Symphony
+from stretto.report.tables import run_table
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
 from stretto.sim.results import Result, Tallies, empty_tallies, summarise
@@ -53,11 +55,11 @@ ARRIVALS_MS = (
 )
 
 
-def by_hand(record: bool = True) -> Result:
+def by_hand(record: bool = True, deployment: Deployment = DEPLOYMENT) -> Result:
     arrivals = [
         tuple(value if place == 0 else value * NS_PER_MS for place, value in enumerate(one)) for one in ARRIVALS_MS
     ]
-    return simulate(DEPLOYMENT, always(PLAN), Handmade(arrivals), seconds=1.0, record=record)  # type: ignore[arg-type]
+    return simulate(deployment, always(PLAN), Handmade(arrivals), seconds=1.0, record=record)  # type: ignore[arg-type]
 
 
 def test_every_query_ends_as_worked_out() -> None:
@@ -118,6 +120,21 @@ def test_figures_by_application_and_variant() -> None:
     assert b.accuracy == pytest.approx(0.8)
     assert b.correct_on_time == pytest.approx(0.32)
     assert b.variants[0].share == 1.0
+
+
+@pytest.mark.parametrize("penalty", list(Penalty))
+def test_a_late_answer_is_worth_what_its_lateness_leaves(penalty: Penalty) -> None:
+    """By hand: the only late answer, of good, comes 1 ms after a deadline of 17 ms."""
+    late = 1 / 17
+    kept = {Penalty.STEP: 0.0, Penalty.LINEAR: 1 - late, Penalty.SIGMOID: 1 - 1 / (1 + (late / (1 - late)) ** -3)}
+    called = replace(DEPLOYMENT.applications[0], penalty=penalty)
+    summary = by_hand(deployment=replace(DEPLOYMENT, applications=(called, DEPLOYMENT.applications[1]))).summary
+    a, b = summary.applications
+    assert a.utility == pytest.approx((3 * 0.5 + 0.9 + kept[penalty] * 0.9) / 5)
+    assert b.utility == b.correct_on_time and a.correct_on_time == pytest.approx(0.48)
+    assert summary.utility == pytest.approx((5 * a.utility + 5 * b.utility) / 10)
+    figures = [cell for column in run_table(summary, "").columns for cell in column.cells]
+    assert ("utility, late answers by their penalty" in figures) == (penalty is not Penalty.STEP)
 
 
 def test_withdrawn_queries_are_not_held_against_anybody() -> None:

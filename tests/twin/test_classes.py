@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stretto.core.application import Application, Variant
+from stretto.core.application import Application, Penalty, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.evidence import MOST_SAMPLES, Said
@@ -140,7 +140,7 @@ def test_weights_that_cannot_be_are_refused(weights: NDArray[np.float64]) -> Non
         Labelled(np.full((2, 2), 0.5), np.array([0, 1]), weights)
 
 
-def deployment(load_ms: float = 60.0, memory: int = 100) -> Deployment:
+def deployment(load_ms: float = 60.0, memory: int = 100, penalty: Penalty = Penalty.STEP) -> Deployment:
     """One worker that holds one variant, and two applications with evidence."""
     profile = LatencyProfile.linear(1.0, 4.0, 8)
     applications = [
@@ -148,6 +148,7 @@ def deployment(load_ms: float = 60.0, memory: int = 100) -> Deployment:
             name,
             150 * NS_PER_MS,
             (Variant("v", 0.9, (profile,), 100, 0, round(load_ms * NS_PER_MS), (0.95, 0.9, 0.85, 0.9)),),
+            penalty,
             classes=4,
             evidence_accuracy=0.8,
         )
@@ -213,7 +214,12 @@ def test_answers_count_by_the_true_class() -> None:
     queries["outcome"][200:] = Outcome.LATE
     assert drawn.correct(queries, 200) == 0
     assert drawn.correct(queries, 100) == pytest.approx((theta[100:200, 0] > 0.5).sum() / 300)
-    queries["application"], queries["outcome"] = 1, Outcome.ON_TIME
+    queries["variant"], queries["deadline_ns"], queries["end_ns"] = 0, queries["arrival_ns"] + 10, 0
+    queries["end_ns"][200:] = queries["deadline_ns"][200:] + 4
+    linear = replace(classes, deployment=deployment(penalty=Penalty.LINEAR)).draw(queries["application"], 1)
+    assert drawn.utility(queries, 0) == pytest.approx(0.95 / 2) == drawn.correct(queries, 0)
+    assert linear.utility(queries, 0) == pytest.approx(0.95 * (1 + 0.6) / 2), "late by 4 of 10"
+    queries["application"], queries["outcome"], queries["variant"] = 1, Outcome.ON_TIME, -1
     elsewhere = classes.draw(queries["application"], 1)
     assert elsewhere.correct(queries, 0) == pytest.approx(0.8), "as profiled, where no class is known"
 

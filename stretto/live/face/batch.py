@@ -120,6 +120,8 @@ def end_rows(
     slack_edges: Any,
     counts: Any,
     slack_counts: Any,
+    penalty: int,
+    kept: Any,
 ) -> int:
     """Takes those of a batch that are rows still: they go into `taken` and `ended`, with their positions in the batch
     in `taken.ticket`, and are rows no more. Those of one front end follow each other. Returns how many front ends
@@ -144,7 +146,8 @@ def end_rows(
                 end.queue_ns = started_ns - row.arrival_ns
                 end.run_ns = run_ns
                 end.outcome = ON_TIME if now_ns <= row.deadline_ns else LATE
-                count_end(row.arrival_ns, row.deadline_ns, times, edges, slack_edges, counts, slack_counts)
+                arrival_ns, deadline_ns = row.arrival_ns, row.deadline_ns
+                count_end(arrival_ns, deadline_ns, times, edges, slack_edges, counts, slack_counts, penalty, kept)
                 count += 1
         ends[fronts] = count
         fronts += 1

@@ -83,9 +83,12 @@ class Queries(dict[int, Held]):
                 return Rows(self, given)
         return [self[ticket] for ticket in tickets]
 
-    def end(self, tickets: NDArray[np.int64], started_ns: int, run_ns: int, now_ns: int, many: Many) -> Ended:
+    def end(
+        self, tickets: NDArray[np.int64], started_ns: int, run_ns: int, now_ns: int, many: Many, accuracy: float
+    ) -> Ended:
         """Those of a batch that are rows still, with their positions for tickets, and what is told of them, one front
-        end after the other, with the places where the rows of each end. They are rows no more.
+        end after the other, with the places where the rows of each end. They are rows no more. `accuracy`: expected of
+        their answers.
         """
         count = len(tickets)
         taken, ended, ends = np.empty(count, COLUMNS), np.zeros(count, ENDED), np.empty(count, np.int64)
@@ -94,7 +97,7 @@ class Queries(dict[int, Held]):
         by_front: list[int] = ends[:fronts].tolist()
         count = by_front[-1] if by_front else 0
         self._count -= count
-        many.add(count, run_ns, times[3:].tolist())
+        many.add(count, run_ns, times[3:].tolist(), accuracy)
         return taken[:count], ended[:count], by_front
 
     def of_front(self, front: Origin) -> dict[int, int]:
@@ -186,8 +189,8 @@ class Rows(Sequence[Held]):
             self._objects = [self.queries.get(ticket) or _gone() for ticket in self.tickets.tolist()]
         return self._objects
 
-    def end(self, started_ns: int, run_ns: int, now_ns: int, many: Many) -> Ended:
-        return self.queries.end(self.tickets, started_ns, run_ns, now_ns, many)
+    def end(self, started_ns: int, run_ns: int, now_ns: int, many: Many, accuracy: float) -> Ended:
+        return self.queries.end(self.tickets, started_ns, run_ns, now_ns, many, accuracy)
 
     def places(self, spec: ModelSpec) -> NDArray[Any] | None:
         """Where each lies, for a worker of this machine; asked when the batch is given to it. None where only `parts`

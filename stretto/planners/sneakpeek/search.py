@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.compiled import compiled
+from stretto.core.lateness import kept_share
 from stretto.planners.sneakpeek.bounds import CELLS, known_sets
-from stretto.planners.sneakpeek.timeline import ALIKE, kept_share
+from stretto.planners.sneakpeek.timeline import ALIKE
 
 
 class Nodes(NamedTuple):

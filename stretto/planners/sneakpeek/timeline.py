@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.core.application import Penalty
 from stretto.core.compiled import compiled
+from stretto.core.lateness import kept_share
 
 ALIKE = 1e-12  # worths closer than this are equal
 NO_ANSWER = -1e18  # worth of an answer that cannot be given
-STEP, LINEAR = int(Penalty.STEP), int(Penalty.LINEAR)
 
 
 class Problem(NamedTuple):
@@ -37,23 +36,6 @@ class Problem(NamedTuple):
     first_load_ns: NDArray[np.int64]  # [worker, V] before the worker's first batch
     kind: NDArray[np.int64]  # by worker
     free_ns: NDArray[np.int64]  # by worker
-
-
-@compiled
-def kept_share(penalty: int, end_ns: int, deadline_ns: int, length_ns: int) -> float:
-    """1 − γ(d, e). Lateness counts from the deadline, in lengths of the deadline from arrival: x = (e − d) / d.
-
-    The paper prints max(1, …), with which every late answer is worth nothing or less; min(1, …) is meant.
-    """
-    if end_ns <= deadline_ns:
-        return 1.0
-    x = (end_ns - deadline_ns) / length_ns
-    if penalty == STEP or x >= 1.0:
-        return 0.0
-    if penalty == LINEAR:
-        return 1.0 - x
-    odds = x / (1.0 - x)
-    return 1.0 / (1.0 + odds * odds * odds)
 
 
 @compiled

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stretto.core.application import Penalty
 from stretto.core.outcome import Outcome
 from stretto.live.face.columns import COLUMNS, FRONTS, NOBODY, Queries, Rows
 from stretto.live.face.remote import RemoteQuery, Sized
@@ -103,7 +104,7 @@ def test_a_batch_ends_as_rows_and_leaves_out_what_became_an_object() -> None:
     assert isinstance(entries, Rows) and entries.last_deadline_ns() == 40
     queries[int(tickets[1])]
     meters = Meters()
-    taken, ended, ends = entries.end(100, 7, 30, meters.many("a"))
+    taken, ended, ends = entries.end(100, 7, 30, meters.many("a"), 0.5)
     assert ends == [4] and taken["ticket"].tolist() == [0, 2, 3, 4] and len(queries) == 1
     assert ended["number"].tolist() == [0, 2, 3, 4] and set(ended["run_ns"].tolist()) == {7}
     assert ended["outcome"].tolist() == [Outcome.LATE, Outcome.LATE, Outcome.ON_TIME, Outcome.ON_TIME]
@@ -119,7 +120,7 @@ def test_those_of_one_front_end_follow_each_other_at_the_end_of_a_batch() -> Non
     entries = queries.entries(tickets.tolist())
     assert isinstance(entries, Rows)
     queries.table["ticket"][[0, 11]] = -1, 11 + (1 << 32)  # ended, and another's by now
-    taken, ended, ends = entries.end(0, 0, 0, Meters().many("a"))
+    taken, ended, ends = entries.end(0, 0, 0, Meters().many("a"), 0.5)
     assert ends == [3, 7, 10]
     assert taken["front"].tolist() == [2, 2, 2, 5, 5, 5, 5, 9, 9, 9]
     assert taken["ticket"].tolist() == [1, 4, 8, 2, 7, 9, 10, 3, 5, 6]
@@ -201,8 +202,12 @@ def test_rows_are_counted_as_objects_are() -> None:
     tickets = np.arange(500)
     rows = rows_of(np.arange(500), arrival_ns=arrivals, deadline_ns=deadlines)
     queries.enter(Front(), tickets, rows)  # type: ignore[arg-type]
-    queries.end(tickets, 10**9, 5 * 10**6, 15 * 10**8, many.many("a"))
-    one.queries("a", arrivals.tolist(), deadlines.tolist(), 10**9, 5 * 10**6, 15 * 10**8)
+    queries.end(tickets, 10**9, 5 * 10**6, 15 * 10**8, many.many("a"), 0.5)
+    one.queries("a", arrivals.tolist(), deadlines.tolist(), 10**9, 5 * 10**6, 15 * 10**8, 0.5, Penalty.LINEAR)
+    late = np.maximum(0, 15 * 10**8 - deadlines) / np.maximum(1, deadlines - arrivals)
+    on_time = deadlines >= 15 * 10**8
+    assert many.worth("a") == 0.5 * on_time.sum() and many.worth("another") == 0
+    assert one.worth("a") == pytest.approx(0.5 * np.where(on_time, 1, np.maximum(0, 1 - late)).sum())
     for expected, found in zip(one.stages["a"], many.stages["a"], strict=True):
         assert found.counts == expected.counts and found.sum == expected.sum and sum(found.counts) == 500
 

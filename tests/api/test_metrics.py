@@ -99,7 +99,9 @@ def test_every_query_is_in_one_count(server: Running) -> None:
     assert grew("stretto_queries_ended_total", outcome="dropped", reason="cancelled") == 20
     assert grew("stretto_variant_queries_total", variant="linear") >= 5
     accuracy = reply.content["parameters"]["expected_accuracy"]
-    assert grew("stretto_utility_total", application="fashion") == pytest.approx(5 * accuracy), "answers on time keep all they are worth"
+    assert grew("stretto_utility_total", application="fashion") == pytest.approx(5 * accuracy), (
+        "answers on time keep all they are worth"
+    )
     assert grew("stretto_latency_seconds_count", application="fashion", stage="total") == 5
     assert grew("stretto_slack_seconds_bucket", application="fashion", le="+Inf") == 5
     assert grew("stretto_queries_submitted_total", application="mnist") == 0

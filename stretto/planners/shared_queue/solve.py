@@ -36,10 +36,8 @@ def solve(process: Process) -> Solution:
     p = process
     line = solve_line(p)
     action = np.full((p.max_queue + 1, p.steps + 1), GIVE_UP, np.int64)
-    if p.max_queue > FEW:
-        look_ahead(line.values, action, line.gain, p.rate, p.least, p.actions)
-        return Solution(action, line.gain)
-    values = np.repeat(line.values[:, None], p.steps + 1, axis=1)
-    for _ in range(SWEEPS):
-        sweep(values, action, line.gain, p.rate, p.least, p.actions)
+    values = look_ahead(line.values, action, line.gain, p.rate, p.least, p.actions)
+    if p.max_queue <= FEW:
+        for _ in range(SWEEPS):
+            sweep(values, action, line.gain, p.rate, p.least, p.actions)
     return Solution(action, line.gain)

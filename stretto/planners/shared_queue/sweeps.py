@@ -120,19 +120,41 @@ def transitions(rate: Any, slack: Any, chosen: Any, actions: Any, down: Any, up:
 
 
 @compiled
-def look_ahead(h: Any, action: Any, gain: Any, rate: Any, least: Any, actions: Any) -> None:
-    """The same step as `sweep` makes, where what follows is worth what `h` says by queued alone: it is then reckoned
-    once for each queue and action, whatever the slack.
+def let_wait(best: Any, action: Any, gain: Any, least: Any, actions: Any) -> None:
+    """Waits one step (action 0) wherever that is worth more than what was chosen. It costs a step of the head's slack,
+    so slack is gone through from the least on, and a wait is worth what it ends in: a queue that grew old does not
+    become a young one by waiting.
+    """
+    _, blocks, _, _, joining, chances, lasting, running, holding = actions
+    rows, columns = best.shape
+    for j in range(least + 1, columns):
+        for n in range(1, rows):
+            value = -(gain + holding * n) * blocks[0] - running[0]
+            for place in range(joining.shape[1]):
+                k = joining[0, place]
+                if k < 0:
+                    break
+                value += chances[0, place] * lasting[0] * best[min(n + k, rows - 1), j - 1]
+            if value > best[n, j] + 1e-12:
+                best[n, j] = value
+                action[n, j] = 0
+
+
+@compiled
+def look_ahead(h: Any, action: Any, gain: Any, rate: Any, least: Any, actions: Any) -> Any:
+    """The same step as `sweep` makes, where what follows a batch is worth what `h` says by queued alone: it is then
+    reckoned once for each queue and action, whatever the slack. Returns what states are worth.
     """
     batch, blocks, accuracy, on_time, joining, chances, lasting, running, holding = actions
     rows, columns = action.shape
     empty = h[1] - gain / rate
-    best = np.empty(columns)
+    all_best = np.zeros((rows, columns))
     for n in range(1, rows):
+        best = all_best[n]
         for j in range(columns):
             action[n, j] = -1
             best[j] = empty if n == 1 else h[n - 1]  # the head is given up
-        for a in range(len(batch)):
+        for a in range(1, len(batch)):
             b = batch[a]
             left = n - b
             if left < 0:
@@ -148,19 +170,17 @@ def look_ahead(h: Any, action: Any, gain: Any, rate: Any, least: Any, actions: A
                     after += chances[a, place] * lasting[a] * h[min(left + k, rows - 1)]
             in_time = on_time[a]
             most = after + accuracy[a] * b  # with all of them in time
-            for j in range(least + 1 if b == 0 else least, columns):
-                if most <= best[j]:
+            for j in range(least, columns):
+                if most <= best[j] or in_time[j] <= 1e-3:
                     continue
-                value = after
-                if b > 0:
-                    if in_time[j] <= 1e-3:
-                        continue
-                    # The first case is told apart for its speed alone.
-                    right = float(b) if in_time[j] >= 1.0 else in_time_of(n, float(j), b, columns - 1, in_time)
-                    value += accuracy[a] * right
+                # The first case is told apart for its speed alone.
+                right = float(b) if in_time[j] >= 1.0 else in_time_of(n, float(j), b, columns - 1, in_time)
+                value = after + accuracy[a] * right
                 if value > best[j] + 1e-12:
                     best[j] = value
                     action[n, j] = a
+    let_wait(all_best, action, gain, least, actions)
+    return all_best
 
 
 @compiled

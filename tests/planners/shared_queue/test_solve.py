@@ -92,15 +92,6 @@ def test_actions_are_of_the_process(few: int, monkeypatch: pytest.MonkeyPatch) -
     assert (action[1:, p.least] != 0).all(), "a head that can wait no longer"
 
 
-def test_both_ways_of_looking_ahead_agree_on_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = small_task()
-    p = process_of(task, Gamma(0.5), 0.6 * task.capacity(), 3, 30, noise=0.1, impatience=0.01)
-    monkeypatch.setattr(solve_module, "SWEEPS", 1)
-    swept = solve(p)
-    monkeypatch.setattr(solve_module, "FEW", 0)
-    assert (solve(p).action == swept.action).all()
-
-
 @pytest.mark.usefixtures("short_queues")
 def test_waiting_is_worth_something() -> None:
     """With one query there and plenty of slack, an accurate variant that likes company waits for it."""
@@ -145,7 +136,8 @@ def test_variants_that_gain_eightfold_by_batching() -> None:
 
 
 @pytest.mark.usefixtures("short_queues")
-def test_looking_ahead_from_the_line_is_the_step_of_a_sweep_whose_values_know_no_slack() -> None:
+def test_looking_ahead_from_the_line_is_the_step_of_a_sweep_but_for_waits() -> None:
+    """Both take what follows a batch for what the line says; what waits is another matter (below)."""
     random = np.random.default_rng(13)
     for seed in range(6):
         p = random_process(seed, random, int(random.integers(1, 5)))
@@ -153,5 +145,48 @@ def test_looking_ahead_from_the_line_is_the_step_of_a_sweep_whose_values_know_no
         ahead, swept = (np.full((p.max_queue + 1, p.steps + 1), GIVE_UP, np.int64) for _ in range(2))
         look_ahead(line.values, ahead, line.gain, p.rate, p.least, p.actions)
         sweep(np.repeat(line.values[:, None], p.steps + 1, axis=1), swept, line.gain, p.rate, p.least, p.actions)
-        assert len(np.unique(swept)) > 3
-        np.testing.assert_array_equal(ahead, swept)
+        either_waits = (ahead == 0) | (swept == 0)
+        assert len(np.unique(swept)) > 3 and either_waits.mean() < 0.5
+        np.testing.assert_array_equal(ahead[~either_waits], swept[~either_waits])
+
+
+def ladder() -> Task:
+    """Three variants on one worker, the quickest of which gains sevenfold by batching."""
+    lines = ((0.3, 2.0), (1.0, 4.0), (2.5, 6.0))
+    latency = np.array([[0, *(beta + alpha * b for b in range(1, 65))] for alpha, beta in lines]) * 1e6
+    names, accuracy = ("quick", "sound", "best"), np.array([0.7, 0.8, 0.9])
+    return Task("ladder", "default", 60_000_000, 1, names, accuracy, latency.astype(np.int64))
+
+
+def test_a_wait_is_worth_what_it_leads_to_one_step_of_slack_below() -> None:
+    """By a naive loop: minus the time it takes, and the mean over who joins, at the slack that is left."""
+    waits = 0
+    for load, noise in ((800.0, 0.0), (1_400.0, 0.0), (1_800.0, 0.1)):
+        p = process_of(ladder(), Poisson(), load, 1, 50, noise=noise)
+        line = solve_line(p)
+        action = np.full((p.max_queue + 1, p.steps + 1), GIVE_UP, np.int64)
+        worth = look_ahead(line.values, action, line.gain, p.rate, p.least, p.actions)
+        for n in range(1, p.max_queue + 1):
+            for j in range(p.least + 1, p.steps + 1):
+                joined = [(k, chance) for k, chance in zip(p.joining[0], p.chance[0], strict=True) if k >= 0]
+                after = sum(chance * worth[min(n + k, p.max_queue), j - 1] for k, chance in joined)
+                waited = p.lasting[0] * after - line.gain - p.holding * n - p.running[0]
+                assert worth[n, j] >= waited - 1e-9
+                if action[n, j] == 0:
+                    waits += 1
+                    assert worth[n, j] == pytest.approx(waited, abs=1e-9)
+    assert waits > 20
+
+
+@pytest.mark.parametrize("load", [800.0, 1_400.0, 1_800.0, 2_200.0, 2_600.0])
+def test_nobody_is_waited_to_death(load: float) -> None:
+    """Whoever waits while others come at the expected pace is answered in the end. Regression: a wait was taken for a
+    new queue of its length, so one worker stood idle in front of sixty queries and gave up each when its time was over.
+    """
+    p = process_of(ladder(), Poisson(), load, 1, 50)
+    action = solve(p).action
+    for n, j in np.argwhere(action == 0):
+        queued, slack = float(n), int(j)
+        while slack >= p.least and action[min(int(queued), p.max_queue), slack] == 0:
+            queued, slack = queued + p.rate, slack - 1
+        assert action[min(int(queued), p.max_queue), slack] > 0, f"{n} queued, {j} steps of slack"

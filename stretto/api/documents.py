@@ -120,10 +120,25 @@ def model_config(files: ApplicationFiles, versions: list[str]) -> dict[str, Any]
             "penalty": {"string_value": files.penalty.name.lower()},
             "variants": {"string_value": ",".join(versions)},
             "ladder": {"string_value": ",".join(files.ladder)},
+            "accuracies": {"string_value": ",".join(map(_accuracy, files.variants))},
             "max_body_bytes": {"string_value": str(files.limits.max_body_bytes)},
             **{key: {"string_value": _plain(value)} for key, value in image_parameters(takes).items()},
         },
     }
+
+
+def _accuracy(variant: VariantFiles) -> str:
+    """What answers state, and what variant.toml states beside it where that differs."""
+    if not variant.has_accuracy:
+        return f"{variant.name}=unknown"
+    stated = variant.stated_accuracy
+    beside = "" if stated in (None, variant.accuracy) else f" (stated {stated:g})"
+    return f"{variant.name}={variant.accuracy:g}{beside}"
+
+
+def accuracy_told(variant: VariantFiles) -> str:
+    """For the index: nothing where the accuracy is known."""
+    return "" if variant.has_accuracy else "its accuracy is not known: it was measured on another model"
 
 
 def _plain(value: str | float) -> str:
@@ -298,7 +313,7 @@ def index(service: Service, ready_only: bool) -> list[dict[str, Any]]:
             label = f"{name}/{variant.name}"
             is_ready = service.is_ready(name, variant.name)
             reason = set_aside.get(label, "it is on probation" if label in on_probation else "not served")
-            reason = "" if is_ready else reason
+            reason = accuracy_told(variant) if is_ready else reason
             if is_ready or not ready_only:
                 state = "READY" if is_ready else "UNAVAILABLE"
                 rows.append({"name": name, "version": variant.name, "state": state, "reason": reason})

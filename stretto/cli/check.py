@@ -68,6 +68,7 @@ def _row(application: ApplicationFiles, variant: VariantFiles, kind: str) -> dic
         "backend": variant.backend,
         "accuracy": variant.accuracy if variant.has_accuracy else None,
         "accuracy_source": variant.accuracy_source,
+        "stated_accuracy": variant.stated_accuracy,
         "input_shape": variant.input_shape,
         "p95_ms": {
             str(batch): latency.latency_ns(batch) / NS_PER_MS if latency and batch <= latency.max_batch else None
@@ -125,7 +126,7 @@ def _print(repository: Repository, kind: str, rows: dict[str, list[dict[str, Any
             title += f", {application.classes} classes"
         table = {
             row["name"] if row["enabled"] else f"{row['name']} (off)": [
-                _accuracy(row["accuracy"], row["accuracy_source"]),
+                _accuracy(row["accuracy"], row["accuracy_source"], row["stated_accuracy"]),
                 *(_figures(row["p95_ms"][str(batch)]) for batch in BATCHES),
                 _figures(None if row["memory_bytes"] is None else row["memory_bytes"] / 1e6),
                 str(row["profile"]),
@@ -145,10 +146,13 @@ def _print(repository: Repository, kind: str, rows: dict[str, list[dict[str, Any
     typer.echo(", ".join(count for count in counts if count) or "no problems")
 
 
-def _accuracy(value: float | None, source: str) -> str:
+def _accuracy(value: float | None, source: str, stated: float | None) -> str:
     from stretto.report.tables import share
 
-    return "–" if value is None else share(value) + ("" if source == "measured" else f" ({source})")
+    if value is None:
+        return "unknown"
+    beside = "" if stated in (None, value) else f" (stated {share(stated)})"
+    return share(value) + ("" if source == "measured" else f" ({source})") + beside
 
 
 def _figures(value: float | None) -> str:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,16 +61,19 @@ class Request:
 
 @dataclass(frozen=True)
 class ProfiledVariant:
-    """What came of one variant; `written` is where its profile went, None where nothing was written."""
+    """What came of one variant; `written` is where its profile went, None where nothing was written. `accuracy` is None
+    where nobody knows it of this model; `stated` is what variant.toml says.
+    """
 
     application: str
     name: str
     label: str
     stored: StoredProfile
-    accuracy: float
+    accuracy: float | None
     accuracy_source: str
     evaluation: Evaluation | None = None
     written: Path | None = None
+    stated: float | None = None
 
     def p95_ms(self, batch: int) -> float:
         """Of the batch, or of the smallest one that was measured."""
@@ -105,7 +108,7 @@ class Session:
     def measure(self, number: int, progress: Progress | None = None) -> ProfiledVariant:
         """Measures one variant and writes its profile; with labelled data its metrics too."""
         application, variant = self.variants[number].application, self.variants[number].variant
-        request = self.request
+        request, digest = self.request, variant.model_sha256()  # before it is loaded: a file may be replaced meanwhile
         source = model_source(application, variant, request.threads, request.device)
         batches = _allowed(request.batches, application, variant)
         evaluation = None
@@ -121,17 +124,21 @@ class Session:
             adapter=None if sent is None else Adapter((sent,), variant.input_shape),
         )
         sent_bytes = frame_bytes(application, variant)
-        stored = stored_profile(measured, source, variant.model_sha256(), self.kind, sent_bytes)
+        stored = stored_profile(measured, source, digest, self.kind, sent_bytes)
         written = None
         if not self.is_dry:
             written = variant.profile_path(self.kind)
             write_profile(written, stored)
             if evaluation is not None:
-                write_metrics(variant, evaluation)
-        accuracy = variant.accuracy if evaluation is None else evaluation.accuracy
+                write_metrics(variant, evaluation, digest)
+        known = variant.accuracy if variant.has_accuracy else None
+        accuracy = known if evaluation is None else evaluation.accuracy
         origin = variant.accuracy_source if evaluation is None else "measured"
         label = self.variants[number].label
-        return ProfiledVariant(application.name, variant.name, label, stored, accuracy, origin, evaluation, written)
+        stated = variant.stated_accuracy
+        return ProfiledVariant(
+            application.name, variant.name, label, stored, accuracy, origin, evaluation, written, stated
+        )
 
     def ladder(self, application: str) -> tuple[str, ...]:
         """All its variants from fast to accurate, with what was written by now."""
@@ -147,6 +154,7 @@ class Session:
             entry: dict[str, Any] = {
                 "accuracy": profiled.accuracy,
                 "accuracy_source": profiled.accuracy_source,
+                "stated_accuracy": profiled.stated,
                 "profile": as_json(profiled.stored),
                 "written": profiled.written is not None,
             }
@@ -155,12 +163,8 @@ class Session:
                 entry["confusion"] = profiled.evaluation.confusion.tolist()
             applications.setdefault(profiled.application, {"variants": {}})["variants"][profiled.name] = entry
         for name, content in applications.items():
-            points = {
-                variant.name: (variant.accuracy, variant.p95_ms(self.request.batches[0]))
-                for variant in variants
-                if variant.application == name
-            }
-            content["pareto_front"] = pareto_front(points)
+            own_variants = [variant for variant in variants if variant.application == name]
+            content["pareto_front"] = pareto_front(points_of(own_variants, self.request.batches[0]))
             if evidence and name in evidence:
                 content["evidence"] = evidence_as_json(evidence[name])
         noisy = [variant.label for variant in variants if variant.stored.noisy]
@@ -342,13 +346,17 @@ def labelled_for(application: ApplicationFiles, variant: VariantFiles | None, fi
     return read_labelled(file, preferred, divide_by, application.input.dtype)
 
 
-def write_metrics(variant: VariantFiles, evaluation: Evaluation) -> bool:
-    """Brings metrics.json up to date, keeping what else it holds. False where variant.toml states the accuracy."""
+def points_of(variants: Sequence[ProfiledVariant], batch: int) -> dict[str, tuple[float, float]]:
+    """Accuracy and latency, by name, of those whose accuracy is known."""
+    return {each.name: (each.accuracy, each.p95_ms(batch)) for each in variants if each.accuracy is not None}
+
+
+def write_metrics(variant: VariantFiles, evaluation: Evaluation, model_sha256: str) -> None:
+    """Brings metrics.json up to date, keeping what else it holds; the digest is of the model that was measured."""
     path = variant.folder / "metrics.json"
-    if variant.metrics is None and variant.has_accuracy:
-        return False
     content: dict[str, Any] = {} if variant.metrics is None else json.loads(path.read_text(encoding="utf-8"))
     content["accuracy"] = round(evaluation.accuracy, 6)
+    content["model_sha256"] = model_sha256
     content["test_samples"] = evaluation.samples
     for key in ("recall", "confusion", "validation_accuracy", "quadratic", "accuracy_by_size"):
         content.pop(key, None)
@@ -369,7 +377,6 @@ def write_metrics(variant: VariantFiles, evaluation: Evaluation) -> bool:
         raise StrettoError(f"{path} cannot be written ({error.strerror or 'output error'})") from None
     finally:
         part.unlink(missing_ok=True)
-    return True
 
 
 def _part(progress: Progress | None, start: float, end: float) -> Progress | None:

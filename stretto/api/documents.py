@@ -138,7 +138,7 @@ def _accuracy(variant: VariantFiles) -> str:
 
 def accuracy_told(variant: VariantFiles) -> str:
     """For the index: nothing where the accuracy is known."""
-    return "" if variant.has_accuracy else "its accuracy is not known: it was measured on another model"
+    return "" if variant.has_accuracy else f"its accuracy is not known, for {variant.unmeasured}"
 
 
 def _plain(value: str | float) -> str:

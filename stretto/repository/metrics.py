@@ -17,6 +17,7 @@ from stretto.repository.tensors import Size, read_shape
 
 MAX_CONFUSION_CLASSES = 2000
 MAX_COUNT = 10**15
+MAX_TOLERANCE = 1e300
 SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
 # How far two figures for the same thing may lie apart before one of them is doubted: they are rounded for people.
 ROUNDING = 2e-3
@@ -40,6 +41,7 @@ class Metrics:
     quadratic: tuple[float, ...] = ()
     accuracy_by_size: Mapping[Size, float] = field(default_factory=dict)  # of images sent at other sizes, too
     model_sha256: str | None = None
+    tolerance: float | None = None  # within which values counted as right
 
     def of_another_model(self) -> Metrics:
         """What is left of it when the model has changed: its accuracy, by which plans order variants, and its shape."""
@@ -60,6 +62,7 @@ def read_metrics(place: Place, classes: int, problems: Problems) -> Metrics:
         top.numbers("quadratic", -1, 1) if top.has("quadratic") else (),
         _accuracy_by_size(top),
         _model_sha256(top),
+        top.optional_number("tolerance", 0, MAX_TOLERANCE),
     )
     if metrics.test_samples == 0:
         top.fail("test_samples is 0: an accuracy needs samples to be measured on", "test_samples")

@@ -132,17 +132,11 @@ class Repository:
             return [] if variant.has_accuracy else [left_out]
         if variant.is_measured:
             return []
-        of_what = (
-            "metrics.json does not say of which model it is"
-            if metrics.model_sha256 is None
-            else "the model has changed"
-        )
+        why, measure = variant.unmeasured, f"to measure it {run} --data FILE.npz"
         if variant.has_accuracy:
-            return [f"{of_what}, so the accuracy stated in variant.toml counts; to measure it {run} --data FILE.npz"]
-        return [
-            f"its accuracy is not known, for {of_what}; answers state none, and plans go on by the figure in "
-            f"metrics.json; to measure it {run} --data FILE.npz"
-        ]
+            return [f"the accuracy stated in variant.toml counts, for {why}; {measure}"]
+        of_before = "answers state none, and plans go on by the figure in metrics.json"
+        return [f"its accuracy is not known, for {why}; {of_before}; {measure}"]
 
     def profile_command(self, kind: str = "") -> str:
         """What to type to measure this repository here, on a kind of machine. The zoo is part of Stretto, so a copy of

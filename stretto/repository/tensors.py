@@ -94,17 +94,26 @@ class InputTensor:
 
 @dataclass(frozen=True)
 class OutputTensor:
-    """One answer, without the batch. Where it has classes, they are the last axis of the shape."""
+    """One answer, without the batch. Where it has classes, they are the last axis of the shape.
+
+    `tolerance` says when values are right: each of them lies within it of the true one. None where nobody said so.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     kind: OutputKind = OutputKind.PROBABILITIES
+    tolerance: float | None = None
 
     @cached_property
     def row_bytes(self) -> int:
         """Of one answer."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def can_be_right(self) -> bool:
+        """Somebody said when an answer is right."""
+        return self.kind.has_classes or self.tolerance is not None
 
     @property
     def classes(self) -> int:

@@ -77,12 +77,17 @@ class VariantFiles:
     precision: str = "float32"  # of a torch model: what it computes in
     channels_last: bool | None = None  # the layout of its images; None: as goes with the precision
     stated_accuracy: float | None = None
-    is_measured: bool = False  # metrics.json is of this very model
+    unmeasured: str = ""  # why metrics.json does not count
 
     @property
     def has_accuracy(self) -> bool:
         """It is known of this very model, or stated."""
         return self.accuracy_source != UNKNOWN
+
+    @property
+    def is_measured(self) -> bool:
+        """metrics.json is of this very model."""
+        return self.metrics is not None and not self.unmeasured
 
     @property
     def has_rank(self) -> bool:
@@ -200,15 +205,21 @@ def _variant(
         channels_last,
         stated,
     )
-    return variant if metrics is None else attempt(variant, _measured, variant, metrics)
+    return variant if metrics is None else attempt(variant, _measured, variant, metrics, declared.gives)
 
 
-def _measured(variant: VariantFiles, metrics: Metrics) -> VariantFiles:
+def _measured(variant: VariantFiles, metrics: Metrics, gives: OutputTensor | None) -> VariantFiles:
     """What was measured on this very model goes before what is stated, and that before what was measured on another."""
-    if metrics.model_sha256 == variant.model_sha256():
-        return replace(variant, accuracy=metrics.accuracy, accuracy_source="measured", is_measured=True)
-    of_before = metrics.of_another_model()
-    return replace(variant, metrics=of_before, accuracy=variant.accuracy if variant.has_accuracy else metrics.accuracy)
+    if metrics.model_sha256 is None:
+        unmeasured = "metrics.json does not say of which model it is"
+    elif metrics.model_sha256 != variant.model_sha256():
+        unmeasured = "the model has changed since it was measured"
+    elif gives is not None and metrics.tolerance != gives.tolerance:
+        unmeasured = "it was measured with another tolerance"
+    else:
+        return replace(variant, accuracy=metrics.accuracy, accuracy_source="measured")
+    accuracy = variant.accuracy if variant.has_accuracy else metrics.accuracy
+    return replace(variant, metrics=metrics.of_another_model(), accuracy=accuracy, unmeasured=unmeasured)
 
 
 def _code(fields: Fields, backend: str | None) -> tuple[str | None, str | None, str | None]:

@@ -348,3 +348,21 @@ def test_a_callable_beside_the_model_is_measured(built: Built) -> None:
     fast = printed(built.app, *QUICK)["applications"]["rows"]["variants"]["fast"]
     assert fast["written"] and set(fast["profile"]["batches"]) == {"1", "4"}
     assert read_repository(built.app).applications[0].variant("fast").profile_state("x", ("x",)) == "foreign"
+
+
+def test_values_need_a_tolerance_to_be_right_within(built: Built, tmp_path: Path) -> None:
+    """The accuracy of a regression was counted by its largest number."""
+    data = labelled(tmp_path / "test.npz", labels=np.zeros((30, 3)))
+    text = (built.app / "app.toml").read_text()
+    (built.app / "labels.txt").unlink()
+    built.write_app(f'{text}shape = [3]\nkind = "values"\n')
+    assert "write tolerance = … below [output] of app.toml" in refused(built.app, *QUICK, "--data", data)
+    built.write_app(f'{text}shape = [3]\nkind = "values"\ntolerance = 1.0\n')  # probabilities, none above 1
+    variants = printed(built.app, *QUICK, "--data", data)["applications"]["rows"]["variants"]
+    assert variants["fast"]["accuracy"] == variants["good"]["accuracy"] == 1
+    kept = json.loads((built.variant("fast") / "metrics.json").read_text())
+    assert kept["tolerance"] == 1 and "recall" not in kept and "confusion" not in kept
+    assert read_repository(built.app).applications[0].variant("fast").accuracy == 1
+    built.write_app(f'{text}shape = [3]\nkind = "values"\ntolerance = 0.1\n')
+    variant = read_repository(built.app).applications[0].variant("fast")
+    assert not variant.has_accuracy and variant.unmeasured == "it was measured with another tolerance"

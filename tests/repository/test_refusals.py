@@ -66,6 +66,7 @@ def changed(old: str, new: str) -> str:
         (changed("[1, 4]", '[1, 4]\nname = "a\\u0007"'), "app.toml:7: name must be printable"),
         (APP + 'kind = "probs"\n', 'app.toml:10: kind is "probs"; there are probabilities, logits, scores, values'),
         (APP + 'kind = "values"\n', 'app.toml:10: kind is "values", which has no classes, but there are labels'),
+        (APP + "tolerance = 1\n", 'app.toml:10: tolerance is for kind = "values"; of probabilities the largest wins'),
         (APP + "shape = []\n", "app.toml:10: kind probabilities has one number per class; give their count"),
         (APP + 'labels = ["a"]\n', "app.toml:10: labels are here and in labels.txt; keep one of them"),
         (APP + 'labels_file = "names.txt"\n', 'app.toml:10: labels_file is "names.txt", which is not there'),

@@ -136,7 +136,7 @@ def test_a_bad_entry_keeps_the_good_ones_from_counting(server: Running) -> None:
 def test_addresses_and_sizes(server: Running) -> None:
     assert server.ask("GET", ADDRESS).status == 405
     assert server.ask("POST", "/v2/models/nobody/feedback", b"{}").status == 404
-    assert server.ask("POST", "/v2/models/fashion/versions/linear/feedback", b"{}").status == 404
+    assert server.ask("POST", "/v2/models/fashion/versions/linear/feedback", b"{}").status == 405
     assert server.ask("POST", ADDRESS, b" " * (module.BODY_BYTES + 1)).status == 413
 
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from stretto.backends.program import module_on, read_program
 from stretto.backends.torch import fitted
+from stretto.repository.variant import VariantFiles
 from training.data import FASHION_LABELS
 from training.gpu_ladder import APPLICATION, RUNGS, SIZE, TEACHER, Enlarged, Enlarging, GpuRung, trained
 from training.ladders import LADDERS, Rung
@@ -110,7 +111,8 @@ def zoo_programs(application: str, rungs: Sequence[Rung], out: Path) -> None:
         variant = folder / "variants" / rung.name
         write_program(network, torch.rand(8, *shape), variant / "model.pt2")
         write_variant(variant, "float32")
-        shutil.copyfile(source / "variants" / rung.name / "metrics.json", variant / "metrics.json")
+        metrics = json.loads((source / "variants" / rung.name / "metrics.json").read_text(encoding="utf-8"))
+        write_metrics(variant, metrics, "float32")  # the same weights
 
 
 def write_variant(folder: Path, precision: str) -> None:
@@ -119,6 +121,16 @@ def write_variant(folder: Path, precision: str) -> None:
     if precision != "float32":
         lines += [f'precision = "{precision}"', "channels_last = true"]
     (folder / "variant.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_metrics(folder: Path, metrics: dict[str, Any], precision: str) -> None:
+    """Its metrics.json, with the digest of the model that is there."""
+    channels_last = None if precision == "float32" else True
+    named = folder.name, folder, folder.name
+    how = {"precision": precision, "channels_last": channels_last}
+    variant = VariantFiles(*named, accuracy=0.0, input_shape=(), file=folder / "model.pt2", **how)
+    content = metrics | {"model_sha256": variant.model_sha256()}
+    (folder / "metrics.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 def build_ladder(
@@ -155,7 +167,7 @@ def _write_variant(file: Path, folder: Path, precision: str, task: Enlarged, how
     metrics = metrics_of(network, task, TESTED_TOGETHER) | {"precision": precision, "trained": how}
     speed = images_per_s(network, task.test[0][:TIMED])
     write_variant(folder, precision)
-    (folder / "metrics.json").write_text(json.dumps(metrics) + "\n", encoding="utf-8")
+    write_metrics(folder, metrics, precision)
     print(
         f"{folder.parent.parent.name}/{folder.name}: test {metrics['accuracy']:.4f}, "
         f"validation {metrics['validation_accuracy']:.4f}, {metrics['parameters']} parameters, "

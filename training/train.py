@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from stretto.repository.profiles import file_sha256
 from training.export import export
 from training.ladders import LADDERS, Ladder, Rung, task_of
 from training.loop import predictions, train
@@ -63,6 +64,7 @@ def _train_rung(application: str, ladder: Ladder, rung: Rung, options: argparse.
     metrics["trained"] = {"epochs": rung.recipe.epochs, "seed": options.seed, "seconds": round(seconds, 1)}
     if ladder.data == "activity":
         metrics["cross_validation"] = _cross_validation(ladder, rung, options)
+    metrics["model_sha256"] = file_sha256(folder / "model.onnx")
     (folder / "metrics.json").write_text(json.dumps(metrics) + "\n")
     print(
         f"{application}/{rung.name}: test {metrics['accuracy']:.4f}, validation {metrics['validation_accuracy']:.4f}, "

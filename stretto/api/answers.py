@@ -41,7 +41,7 @@ def answer(entered: Request, files: ApplicationFiles, identity: str, wanted: Wan
     variant = entered.variants[0] if len(entered.variants) == 1 else ",".join(entered.variants)
     parameters = {
         "variant": variant,
-        "expected_accuracy": round(entered.accuracy_sum / entered.rows, 6),
+        **promise(entered),
         "batch_size": entered.batch,
         "queue_ms": entered.queue_ns / 1e6,
         "run_ms": entered.run_ns / 1e6,
@@ -52,6 +52,12 @@ def answer(entered: Request, files: ApplicationFiles, identity: str, wanted: Wan
         parameters["short_circuit"] = True
         parameters["posterior"] = posterior_text(entered.short_circuited, entered.rows)
     return InferResponse(files.name, variant, identity, [output], parameters)
+
+
+def promise(entered: Request) -> dict[str, float]:
+    """What its answers are expected to be worth; nothing where nobody knows that of a variant that answered."""
+    expected = entered.accuracy_sum / entered.rows
+    return {"expected_accuracy": round(expected, 6)} if expected >= 0 else {}
 
 
 def posterior_text(posteriors: Mapping[int, Sequence[float]], rows: int) -> str:

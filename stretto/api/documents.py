@@ -40,6 +40,7 @@ def welcome(is_management: bool) -> dict[str, Any]:
         "ready": "GET /v2/health/ready",
         "application": "GET /v2/models/APPLICATION",
         "inference": "POST /v2/models/APPLICATION/infer",
+        "feedback": "POST /v2/models/APPLICATION/feedback",
     }
     if is_management:
         calls |= {"applications": "POST /v2/repository/index", "workers": "GET /v2/fleet", "metrics": "GET /metrics"}
@@ -120,10 +121,25 @@ def model_config(files: ApplicationFiles, versions: list[str]) -> dict[str, Any]
             "penalty": {"string_value": files.penalty.name.lower()},
             "variants": {"string_value": ",".join(versions)},
             "ladder": {"string_value": ",".join(files.ladder)},
+            "accuracies": {"string_value": ",".join(map(_accuracy, files.variants))},
             "max_body_bytes": {"string_value": str(files.limits.max_body_bytes)},
             **{key: {"string_value": _plain(value)} for key, value in image_parameters(takes).items()},
         },
     }
+
+
+def _accuracy(variant: VariantFiles) -> str:
+    """What answers state, and what variant.toml states beside it where that differs."""
+    if not variant.has_accuracy:
+        return f"{variant.name}=unknown"
+    stated = variant.stated_accuracy
+    beside = "" if stated in (None, variant.accuracy) else f" (stated {stated:g})"
+    return f"{variant.name}={variant.accuracy:g}{beside}"
+
+
+def accuracy_told(variant: VariantFiles) -> str:
+    """For the index: nothing where the accuracy is known."""
+    return "" if variant.has_accuracy else f"its accuracy is not known, for {variant.unmeasured}"
 
 
 def _plain(value: str | float) -> str:
@@ -257,7 +273,7 @@ def _judged_fleet(judged: JudgedFleet, now_ns: int) -> dict[str, Any]:
         "cost_per_hour": round(judged.cost, 6),
         "queries_per_s": round(judged.load, 3),
         "not_on_time": round(judged.late, 6),
-        "accuracy": round(judged.accuracy, 6),
+        "accuracy": None if judged.accuracy is None else round(judged.accuracy, 6),
         "candidate": judged.candidate,
         "age_s": round((now_ns - judged.now_ns) / NS_PER_S, 3),
     }
@@ -298,7 +314,7 @@ def index(service: Service, ready_only: bool) -> list[dict[str, Any]]:
             label = f"{name}/{variant.name}"
             is_ready = service.is_ready(name, variant.name)
             reason = set_aside.get(label, "it is on probation" if label in on_probation else "not served")
-            reason = "" if is_ready else reason
+            reason = accuracy_told(variant) if is_ready else reason
             if is_ready or not ready_only:
                 state = "READY" if is_ready else "UNAVAILABLE"
                 rows.append({"name": name, "version": variant.name, "state": state, "reason": reason})

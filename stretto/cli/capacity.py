@@ -97,6 +97,7 @@ def capacity(
         cheapest(app, slo_ms, choice, requirement, read_costs(cost), max_workers, seconds, as_json)
         return
     chosen = about.read_subject(app, slo_ms, kind)
+    chosen.check_accuracy()
     least = least_workers(task_of(chosen.deployment(1), 0), requirement)
     if choice.is_judged:
         least = fewest_by_bound(chosen, requirement, least, max_workers)

@@ -98,6 +98,7 @@ def cheapest(
     if not choice.is_judged:
         raise StrettoError("--cost asks the judge about fleets of several kinds; leave out --planner and its options")
     chosen, costs = read_priced_subject(reference, slo_ms, given)
+    chosen.check_accuracy()
     whole = chosen.on(dict.fromkeys(costs, 1))
 
     def promise(fleet: dict[str, int]) -> JudgedPlan:

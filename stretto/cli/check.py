@@ -68,6 +68,7 @@ def _row(application: ApplicationFiles, variant: VariantFiles, kind: str) -> dic
         "backend": variant.backend,
         "accuracy": variant.accuracy if variant.has_accuracy else None,
         "accuracy_source": variant.accuracy_source,
+        "stated_accuracy": variant.stated_accuracy,
         "input_shape": variant.input_shape,
         "p95_ms": {
             str(batch): latency.latency_ns(batch) / NS_PER_MS if latency and batch <= latency.max_batch else None
@@ -114,7 +115,7 @@ def _as_json(
 
 
 def _print(repository: Repository, kind: str, rows: dict[str, list[dict[str, Any]]], problems: Problems) -> None:
-    from stretto.report.tables import figures_table
+    from stretto.report.tables import figures_table, told_beside
     from stretto.repository.images import sizes_text
     from stretto.repository.tensors import shape_text
 
@@ -133,6 +134,9 @@ def _print(repository: Repository, kind: str, rows: dict[str, list[dict[str, Any
             for row in rows[application.name]
         }
         print_tables(figures_table(title, "variant", columns, table))
+        stated = {row["name"]: (row["accuracy"], row["stated_accuracy"]) for row in rows[application.name]}
+        for sentence in told_beside(stated):
+            typer.echo(sentence)
         if application.input.sizes or len(application.input.encodings) > 1:
             height, width = application.input.shape[-2:]
             sizes = application.input.sizes or ((height, width),)
@@ -148,7 +152,7 @@ def _print(repository: Repository, kind: str, rows: dict[str, list[dict[str, Any
 def _accuracy(value: float | None, source: str) -> str:
     from stretto.report.tables import share
 
-    return "–" if value is None else share(value) + ("" if source == "measured" else f" ({source})")
+    return "unknown" if value is None else share(value) + ("" if source == "measured" else f" ({source})")
 
 
 def _figures(value: float | None) -> str:

@@ -180,7 +180,7 @@ def _print_one(application: str, answer: Answer, total_ms: float, truth: str | N
         typer.echo(f"truth: {truth}")
     typer.echo(
         f"{shown(answer.variant)} answered {answer.outcome.replace('_', ' ')} in {milliseconds(total_ms)} ms, "
-        f"its expected accuracy is {share(answer.expected_accuracy)}"
+        f"its expected accuracy is {share(answer.expected_accuracy) if answer.expected_accuracy >= 0 else 'not known'}"
     )
     typer.echo(
         f"waited {milliseconds(answer.queue_ms)} ms, ran {milliseconds(answer.run_ms)} ms in a batch of "

@@ -103,7 +103,8 @@ def _show(chosen: Subject, choice: Choice, workers: int, load: float, as_json: b
     promise = promise_of(choice.make(), deployment, load)
     picture = _picture(deployment, promise.table)
     title = _title(chosen, choice, workers, load)
-    note = f"expected accuracy {promise.accuracy:.4f}, not on time {about.at_most(promise.violation)}"
+    accuracy = f"{promise.accuracy:.4f}" if chosen.has_accuracy else "not known"
+    note = f"expected accuracy {accuracy}, not on time {about.at_most(promise.violation)}"
     if plot is not None:
         from stretto.report.plots import save
         from stretto.report.policy import policy_figure
@@ -114,8 +115,8 @@ def _show(chosen: Subject, choice: Choice, workers: int, load: float, as_json: b
         return
     _print(chosen, deployment, picture, title)
     least, highest = choice.words
-    typer.echo(f"\nexpected accuracy of answers    {least}{promise.accuracy:.4f}")
-    if promise.median:
+    typer.echo(f"\nexpected accuracy of answers    {least * chosen.has_accuracy}{accuracy}")
+    if promise.median and chosen.has_accuracy:
         typer.echo(f"  of half of them, of 99 in 100 {least}{promise.median:.4f}, {promise.p99:.4f}")
     typer.echo(f"expected to be not on time      {highest}{about.at_most(promise.violation)}")
     _warn(deployment, load, most)
@@ -193,7 +194,8 @@ def _print(chosen: Subject, deployment: Deployment, picture: Picture | None, tit
         profile = deployment.profile(number)
         largest = profile.largest_batch_within(slo_ns, deployment.quantile)
         latency_ms = profile.latency_ns(1, deployment.quantile) / 1e6
-        figures.append([f"{variant.accuracy:.4f}", f"{latency_ms:.3g}", str(largest)])
+        accuracy = f"{variant.accuracy:.4f}" if variant.has_accuracy else "unknown"
+        figures.append([accuracy, f"{latency_ms:.3g}", str(largest)])
     latency = f"l(1) {deployment.quantile.name.lower()} ms"
     legend = policy_legend(picture, figures, ["accuracy", latency, "largest batch within the SLO"])
     print_tables(Text(title, "bold"), policy_text(picture, width), legend)
@@ -228,8 +230,11 @@ def _as_json(
         "workers": len(deployment.workers),
         "load": load,
         "capacity": most,
-        "expected": expected,
-        "variants": [{"name": variant.name, "accuracy": variant.accuracy} for variant in deployment.variants],
+        "expected": expected if chosen.has_accuracy else {"violation": expected["violation"]},
+        "variants": [
+            {"name": variant.name, "accuracy": variant.accuracy if variant.has_accuracy else None}
+            for variant in deployment.variants
+        ],
         "table": None
         if table is None
         else {

@@ -88,7 +88,7 @@ def profile(
       stretto profile models/fashion --data test.npz --json
       stretto profile models/fashion --evidence train.npz --data test.npz
     """
-    from stretto.profiling.session import Request, measured_batches, open_session
+    from stretto.profiling.session import Request, measured_batches, open_session, points_of
 
     check_plot(plot)
     request = Request(measured_batches(batches, device), threads, device, budget_s, kind, data, evidence)
@@ -106,9 +106,11 @@ def profile(
         from stretto.report.pareto import pareto_figure
 
         smallest = request.batches[0]
-        points: dict[str, dict[str, tuple[float, float]]] = {}
-        for profiled in profiled_variants:
-            points.setdefault(profiled.application, {})[profiled.name] = (profiled.accuracy, profiled.p95_ms(smallest))
+        names = dict.fromkeys(profiled.application for profiled in profiled_variants)
+        points = {
+            name: points_of([each for each in profiled_variants if each.application == name], smallest)
+            for name in names
+        }
         ladders = {name: session.ladder(name) for name in points}
         plots.save(pareto_figure(points, f"accuracy and latency on {session.kind}", smallest, ladders), plot)
     if as_json:
@@ -172,7 +174,8 @@ def _one(session: Any, number: int, progress: Progress | None) -> ProfiledVarian
 
 def _print(profiled_variants: list[ProfiledVariant], kind: str, dry_run: bool) -> None:
     from stretto.profiling.pareto import pareto_front
-    from stretto.report.tables import figures_table, share
+    from stretto.profiling.session import points_of
+    from stretto.report.tables import figures_table, told_beside
 
     by_application: dict[str, list[ProfiledVariant]] = {}
     for profiled in profiled_variants:
@@ -186,7 +189,7 @@ def _print(profiled_variants: list[ProfiledVariant], kind: str, dry_run: bool) -
         columns = ["accuracy", *(f"l({size}) ms" for size in ends), "α ms", "β ms", "MB", "load"]
         rows = {
             variant.name + ("*" if variant.stored.noisy else ""): [
-                share(variant.accuracy) + ("" if variant.accuracy_source == "measured" else "†"),
+                _accuracy(variant),
                 *(_quantiles(variant, size) for size in ends),
                 _figures(variant.stored.alpha_ms),
                 _figures(variant.stored.beta_ms),
@@ -198,9 +201,12 @@ def _print(profiled_variants: list[ProfiledVariant], kind: str, dry_run: bool) -
         title = f"{application} on {kind}: l(b) as p50/p95/p99"
         print_tables(figures_table(title, "variant", columns, rows))
         for source in sorted({variant.accuracy_source for variant in variants} - {"measured"}):
-            typer.echo(f"† accuracy not measured here: {source}")
-        if len(variants) > 1:
-            points = {variant.name: (variant.accuracy, variant.p95_ms(ends[0])) for variant in variants}
+            remedy = ", for the model has changed or was never measured; give --data FILE.npz" * (source == "unknown")
+            typer.echo(f"† accuracy not measured here: {source}{remedy}")
+        for sentence in told_beside({variant.name: (variant.accuracy, variant.stated) for variant in variants}):
+            typer.echo(sentence)
+        points = points_of(variants, ends[0])
+        if len(points) > 1:
             front = pareto_front(points)
             beaten = [name for name in points if name not in front]
             rest = f"; beaten: {', '.join(beaten)}" if beaten else "; no variant is beaten"
@@ -224,6 +230,13 @@ def _print_evidence(name: str, stored: StoredEvidence, dry_run: bool) -> None:
         f"evidence for {name}: {stored.vectors:,} vectors of {stored.dimensions}, index {stored.index}, "
         f"k = {stored.k}, its own accuracy {share(measured.accuracy)}; {'not written' if dry_run else 'written'}"
     )
+
+
+def _accuracy(variant: ProfiledVariant) -> str:
+    from stretto.report.tables import share
+
+    value = "unknown" if variant.accuracy is None else share(variant.accuracy)
+    return value + ("" if variant.accuracy_source == "measured" else "†")
 
 
 def _quantiles(variant: ProfiledVariant, size: int) -> str:

@@ -68,6 +68,20 @@ class Subject:
     warnings: tuple[str, ...] = ()
     is_served: bool = False  # by a server, which decides by mean latencies; published results go by p95
 
+    @property
+    def has_accuracy(self) -> bool:
+        """It is known of all variants; else figures that rest on it say nothing."""
+        return all(variant.has_accuracy for variant in self.application.variants)
+
+    def check_accuracy(self) -> None:
+        """StrettoError where nobody knows how accurate answers would be: no number of workers can be named for that."""
+        unknown = [variant.name for variant in self.application.variants if not variant.has_accuracy]
+        if unknown:
+            raise StrettoError(
+                f"the accuracy of {self.application.name}/{unknown[0]} is not known, so no number of workers can be "
+                "promised for one; measure it: stretto profile REPO --data FILE.npz"
+            )
+
     def deployment(self, workers: int) -> Deployment:
         from stretto.core.deployment import Deployment
         from stretto.core.profile import Quantile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from math import prod
 from stretto.core.errors import StrettoError
 from stretto.core.profile import LatencyProfile
 
+# Of an answer by a variant whose accuracy nobody knows: it meets no demand, and a sum with it stays unknown.
+UNKNOWN_ACCURACY = -math.inf
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 
 
@@ -57,7 +60,9 @@ class Variant:
     input_size: tuple[int, ...] = ()
     frame_bytes: int = 0  # of one query as a client sends it at this input size; 0: not known
     accuracy_by_size: tuple[tuple[tuple[int, ...], float], ...] = ()
-    has_accuracy: bool = True  # False: nobody said how accurate it is, and `accuracy` counts as 1 where one is needed
+    # False: nobody knows how accurate it is, and nobody is told `accuracy`. Plans count with it all the same: it is the
+    # figure of the model before, so that variants keep their order, or 1 where there was none.
+    has_accuracy: bool = True
 
     def __post_init__(self) -> None:
         check_name("variant", self.name)
@@ -74,6 +79,11 @@ class Variant:
             raise StrettoError(f"variant {self.name} has two profiles for one kind of worker")
         if min(self.memory_bytes, self.dynamic_memory_bytes, self.load_ns, self.frame_bytes) < 0:
             raise StrettoError(f"memory, load time and frame size of variant {self.name} cannot be negative")
+
+    @property
+    def promised_accuracy(self) -> float:
+        """What clients may be told of its answers; UNKNOWN_ACCURACY where nobody knows."""
+        return self.accuracy if self.has_accuracy else UNKNOWN_ACCURACY
 
     def profile_on(self, kind: str) -> LatencyProfile | None:
         """The profile for a kind of worker, or None where the variant cannot run."""

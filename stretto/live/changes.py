@@ -56,6 +56,7 @@ class Changes:
         self._reading = asyncio.Lock()  # threads that read at the same time would take Python's time from queries
         self._signature = signature(repository)
         self._told = ""  # of the last change that could not be taken up
+        self._warned = self._offer.warnings
 
     async def load(self, *applications: str, at_once: int | None = None) -> None:
         """Read these applications anew and serve them. StrettoError where one cannot be; then all stays as it was.
@@ -210,6 +211,14 @@ class Changes:
             await self._finish({name for name in gone if name in self._offer.unloaded or name not in self._offer.known})
         await self._takeover.move_over(ready)
         self.read = repository
+        self._warn()
+
+    def _warn(self) -> None:
+        """What is new to tell about profiles and accuracies of what is served now."""
+        for warning in self._offer.warnings:
+            if warning not in self._warned:
+                log.warning("%s", warning)
+        self._warned = self._offer.warnings
 
     def _is_served(self, ready: Served) -> bool:
         """No file of it was read anew, and all of its models are served already."""

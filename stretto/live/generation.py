@@ -118,7 +118,7 @@ class Generation:
         self.in_force = in_force
         self.numbers = {app.name: number for number, app in enumerate(self.deployment.applications)}
         self.queries = Queries(self)  # by ticket
-        self.accuracy = [variant.accuracy for variant in self.deployment.variants]
+        self.accuracy = [variant.promised_accuracy for variant in self.deployment.variants]  # that answers state
         self.names = [variant.name for variant in self.deployment.variants]
         self._frame_bytes = {
             (application.name, variant.input_size): variant.frame_bytes
@@ -127,7 +127,9 @@ class Generation:
             if variant.input_size and variant.frame_bytes
         }
         self._recall = [variant.recall for variant in self.deployment.variants]
-        self._accuracy_by_size = [dict(variant.accuracy_by_size) for variant in self.deployment.variants]
+        self._accuracy_by_size = [
+            dict(variant.accuracy_by_size) if variant.has_accuracy else {} for variant in self.deployment.variants
+        ]
         self.moved = np.zeros(len(self.deployment.applications), np.int64)  # to a later generation
         self._session = session
         self._journal = journal
@@ -168,7 +170,9 @@ class Generation:
         return bool(self._accuracy_by_size[variant])
 
     def accuracy_for(self, variant: int, request: Request | RemoteQuery) -> float:
-        """That is expected of a variant for a request's images, by the size at which they were sent."""
+        """That is expected of a variant for a request's images, by the size at which they were sent. One that nobody
+        knows is below all that may be asked for.
+        """
         by_size = self._accuracy_by_size[variant]
         return by_size.get(request.inputs.shape[1:], self.accuracy[variant]) if by_size else self.accuracy[variant]
 
@@ -235,7 +239,7 @@ class Generation:
             allowed = [number for number in numbers if self.accuracy_for(number, request) >= request.min_accuracy]
         if not allowed:
             raise NoSuchVariant("no variant that is served meets this demand")
-        return tuple(sorted(allowed, key=lambda number: -self.accuracy[number]))
+        return tuple(sorted(allowed, key=lambda number: -self.deployment.variants[number].accuracy))
 
     def enlarge(self, now_ns: int, served: Served) -> None:
         """The same applications on more workers."""

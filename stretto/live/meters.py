@@ -132,9 +132,9 @@ class Many:
 
     def add(self, count: int, run_ns: int, sums: Sequence[int], accuracy: float) -> None:
         """So many are in the arrays by now, with these sums of waits, times in all and slack. Their answers are
-        expected to be so accurate.
+        expected to be so accurate; those of which nobody knows how accurate they are add nothing.
         """
-        self.worth += accuracy * float(self._kept[0])
+        self.worth += max(0.0, accuracy) * float(self._kept[0])
         self._kept[0] = 0.0
         queue, run, total, slack = self._stages
         run.add(run_ns, count)

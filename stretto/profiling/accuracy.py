@@ -1,9 +1,13 @@
-"""Accuracy, recall per class and confusion of a model on labelled data."""
+"""Accuracy, recall per class and confusion of a model on labelled data.
+
+Values have no classes: one that answers with them is right where somebody said how near to the truth it must come.
+"""
 
 from __future__ import annotations
 
+import math
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +20,7 @@ from stretto.backends.model import Array, BackendError, BatchFailure, Model
 from stretto.core.errors import StrettoError
 from stretto.core.evidence import quadratic_scores
 from stretto.repository.sample import as_taken, not_taken
-from stretto.repository.tensors import Size
+from stretto.repository.tensors import OutputKind, OutputTensor, Size, shape_text
 
 Progress = Callable[[float], None]
 
@@ -31,10 +35,10 @@ class DataError(StrettoError):
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Queries and their true classes; `label` is what people call the data."""
+    """Queries and their true classes, or true values; `label` is what people call the data."""
 
     inputs: Array
-    labels: NDArray[np.int64]
+    labels: NDArray[Any]
     label: str = "the data"
 
 
@@ -53,10 +57,17 @@ class Evaluation:
     by_size: Mapping[Size, float] = field(default_factory=dict)  # accuracy of images sent at other sizes
 
 
-def read_labelled(file: Path, preferred: str = "inputs", divide_by: float = 1.0, dtype: str = "float32") -> Labelled:
+def read_labelled(
+    file: Path,
+    preferred: str = "inputs",
+    divide_by: float = 1.0,
+    dtype: str = "float32",
+    values: OutputTensor | None = None,
+) -> Labelled:
     """An .npz file with arrays "inputs" and "labels"; an array called `preferred` goes before "inputs".
 
-    Whole numbers are divided by `divide_by`: images are often kept as the bytes that they were.
+    Whole numbers are divided by `divide_by`: images are often kept as the bytes that they were. Labels are classes, or
+    `values` as this output has them.
     """
     if not file.is_file():
         raise DataError(f"there is no file {file.name}; give an .npz file with arrays inputs and labels")
@@ -80,7 +91,7 @@ def read_labelled(file: Path, preferred: str = "inputs", divide_by: float = 1.0,
     made = as_taken(inputs, dtype)
     if made is None:
         raise DataError(f"{file.name}: {not_taken(inputs_name, dtype, divide_by)}")
-    return checked(made, labels, file.name)
+    return checked(made, labels, file.name) if values is None else _with_values(made, labels, values, file.name)
 
 
 def checked(inputs: Array, labels: Any, label: str = "the data") -> Labelled:
@@ -96,6 +107,39 @@ def checked(inputs: Array, labels: Any, label: str = "the data") -> Labelled:
     return Labelled(inputs, labels.astype(np.int64), label)
 
 
+def _with_values(inputs: Array, labels: Any, gives: OutputTensor, label: str) -> Labelled:
+    """Refuses labels that are not the values of one answer for each of the inputs."""
+    labels, count = np.asarray(labels), len(inputs) if inputs.ndim else 0
+    if labels.dtype.kind not in "biuf" or labels.size != count * math.prod(gives.shape):
+        raise DataError(
+            f"the labels of {label} must be the true values of its {count} queries, {shape_text(gives.shape)} for each"
+        )
+    if not count:
+        raise DataError(f"{label} is empty; give at least one labelled query")
+    labels = labels.astype(np.float64).reshape(count, *gives.shape)
+    if not np.isfinite(labels).all():
+        raise DataError(f"the labels of {label} must be finite numbers")
+    return Labelled(inputs, labels, label)
+
+
+def measured(
+    model: Model, data: Labelled, gives: OutputTensor, *, batch: int = BATCH, progress: Progress | None = None
+) -> Evaluation:
+    """How good a model is whose answers are such."""
+    if gives.kind is not OutputKind.VALUES:
+        is_probable, asked = gives.kind is OutputKind.PROBABILITIES, gives.name
+        return evaluate(
+            *(model, data, gives.classes), output=asked, batch=batch, progress=progress, gives_probabilities=is_probable
+        )
+    right = 0
+    for first, values in _answers(model, data, gives.name, batch, progress):
+        true_values = data.labels[first : first + len(values)]
+        if values.shape != true_values.shape:
+            raise BackendError(f"the model gives {values.shape[1:]} per query, not {gives.shape}; export it again")
+        right += int(gives.are_right(values, true_values).sum())
+    return Evaluation(right / len(data.labels), (), np.zeros((0, 0), np.int64), len(data.labels))
+
+
 def evaluate(
     model: Model,
     data: Labelled,
@@ -109,39 +153,16 @@ def evaluate(
     """Runs all of the data through the model. Its answer is the largest number of the tensor `output`; a model that
     gives one tensor alone needs no name.
     """
-    if len(model.inputs) != 1:
-        raise BackendError(f"accuracy is measured on models of one input; this one has {len(model.inputs)}")
-    spec = model.inputs[0]
-    if not spec.fits(data.inputs.shape[1:]):
-        shape = "(" + ", ".join(map(str, ("batch", *data.inputs.shape[1:]))) + ")"
-        raise DataError(
-            f"the inputs in {data.label} have shape {shape}, but the model takes {spec.shape_text()}; "
-            f"resize the data or name the array made for this variant"
-        )
-    size = model.fixed_batch or batch
     answers: list[NDArray[np.int64]] = []
     quadratic: list[NDArray[np.float64]] = []
-    total = len(data.labels)
     given = classes
-    for first in range(0, total, size):
-        rows = data.inputs[first : first + size]
-        count = len(rows)
-        if model.fixed_batch is not None and count < size:
-            rows = np.concatenate([rows, np.repeat(rows[-1:], size - count, axis=0)])
-        try:
-            outputs = run_batch(model, {spec.name: np.ascontiguousarray(rows)})
-        except BatchFailure as failure:
-            where = "" if failure.position is None else f" (query {first + failure.position} of {data.label})"
-            raise BackendError(f"{failure.reason}{where}") from None
-        scores = _chosen(outputs, output)
+    for first, scores in _answers(model, data, output, batch, progress):
         if scores.ndim != 2:
             raise BackendError(f"accuracy needs one number per class; the model gives {scores.shape[1:]} per query")
         classes = scores.shape[1]
-        answers.append(scores[:count].argmax(axis=1))
+        answers.append(scores.argmax(axis=1))
         if gives_probabilities and data.labels.min() >= 0 and data.labels.max() < classes:
-            quadratic.append(quadratic_scores(scores[:count], data.labels[first : first + count]))
-        if progress is not None:
-            progress(min(1.0, (first + count) / total))
+            quadratic.append(quadratic_scores(scores, data.labels[first : first + len(scores)]))
     assert classes is not None
     if given is not None and classes != given:
         raise BackendError(f"the model gives {classes} numbers per query for {given} classes; export it again")
@@ -152,6 +173,36 @@ def evaluate(
     seen = np.bincount(data.labels, minlength=classes)
     means = tuple(float(value / count) if count else None for value, count in zip(by_class, seen, strict=True))
     return replace(evaluation, quadratic=means)
+
+
+def _answers(
+    model: Model, data: Labelled, output: str | None, batch: int, progress: Progress | None
+) -> Iterator[tuple[int, Array]]:
+    """What the model answers, batch by batch, each with the place of its first query."""
+    if len(model.inputs) != 1:
+        raise BackendError(f"accuracy is measured on models of one input; this one has {len(model.inputs)}")
+    spec = model.inputs[0]
+    if not spec.fits(data.inputs.shape[1:]):
+        shape = "(" + ", ".join(map(str, ("batch", *data.inputs.shape[1:]))) + ")"
+        raise DataError(
+            f"the inputs in {data.label} have shape {shape}, but the model takes {spec.shape_text()}; "
+            f"resize the data or name the array made for this variant"
+        )
+    size = model.fixed_batch or batch
+    total = len(data.labels)
+    for first in range(0, total, size):
+        rows = data.inputs[first : first + size]
+        count = len(rows)
+        if model.fixed_batch is not None and count < size:
+            rows = np.concatenate([rows, np.repeat(rows[-1:], size - count, axis=0)])
+        try:
+            outputs = run_batch(model, {spec.name: np.ascontiguousarray(rows)})
+        except BatchFailure as failure:
+            where = "" if failure.position is None else f" (query {first + failure.position} of {data.label})"
+            raise BackendError(f"{failure.reason}{where}") from None
+        yield first, _chosen(outputs, output)[:count]
+        if progress is not None:
+            progress(min(1.0, (first + count) / total))
 
 
 def _chosen(outputs: Mapping[str, Array], output: str | None) -> Array:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from stretto.core.profile import MAX_BATCH_LIMIT
 from stretto.core.resize import resized
 from stretto.evidence.build import Built
 from stretto.evidence.index import import_faiss
-from stretto.profiling.accuracy import BATCH, Evaluation, Labelled, evaluate, read_labelled
+from stretto.profiling.accuracy import BATCH, Evaluation, Labelled, measured, read_labelled
 from stretto.profiling.evidence import build_and_write, has_training_data
 from stretto.profiling.frames import frame_bytes
 from stretto.profiling.latency import BATCHES, Progress, check_batches
@@ -39,7 +39,7 @@ from stretto.repository.read import ZOO, read_repository, zoo_folder
 from stretto.repository.repository import Repository
 from stretto.repository.stored_evidence import StoredEvidence
 from stretto.repository.stored_evidence import as_json as evidence_as_json
-from stretto.repository.tensors import OutputKind, Shape
+from stretto.repository.tensors import Shape
 from stretto.repository.variant import VariantFiles
 
 RANDOM_QUERIES = 4  # to measure with, where there is no sample
@@ -61,16 +61,19 @@ class Request:
 
 @dataclass(frozen=True)
 class ProfiledVariant:
-    """What came of one variant; `written` is where its profile went, None where nothing was written."""
+    """What came of one variant; `written` is where its profile went, None where nothing was written. `accuracy` is None
+    where nobody knows it of this model; `stated` is what variant.toml says.
+    """
 
     application: str
     name: str
     label: str
     stored: StoredProfile
-    accuracy: float
+    accuracy: float | None
     accuracy_source: str
     evaluation: Evaluation | None = None
     written: Path | None = None
+    stated: float | None = None
 
     def p95_ms(self, batch: int) -> float:
         """Of the batch, or of the smallest one that was measured."""
@@ -105,14 +108,14 @@ class Session:
     def measure(self, number: int, progress: Progress | None = None) -> ProfiledVariant:
         """Measures one variant and writes its profile; with labelled data its metrics too."""
         application, variant = self.variants[number].application, self.variants[number].variant
-        request = self.request
+        request, digest = self.request, variant.model_sha256()  # before it is loaded: a file may be replaced meanwhile
         source = model_source(application, variant, request.threads, request.device)
         batches = _allowed(request.batches, application, variant)
         evaluation = None
         if request.data is not None:
             evaluation = _evaluated(application, variant, source, request.data, _part(progress, 0.0, ACCURACY_SHARE))
         sent = _sent(application, variant)
-        measured = measure_model(
+        timed = measure_model(
             source,
             _samples(application, variant, sent),
             batches,
@@ -121,17 +124,21 @@ class Session:
             adapter=None if sent is None else Adapter((sent,), variant.input_shape),
         )
         sent_bytes = frame_bytes(application, variant)
-        stored = stored_profile(measured, source, variant.model_sha256(), self.kind, sent_bytes)
+        stored = stored_profile(timed, source, digest, self.kind, sent_bytes)
         written = None
         if not self.is_dry:
             written = variant.profile_path(self.kind)
             write_profile(written, stored)
             if evaluation is not None:
-                write_metrics(variant, evaluation)
-        accuracy = variant.accuracy if evaluation is None else evaluation.accuracy
+                write_metrics(variant, evaluation, digest, application.output.tolerance)
+        known = variant.accuracy if variant.has_accuracy else None
+        accuracy = known if evaluation is None else evaluation.accuracy
         origin = variant.accuracy_source if evaluation is None else "measured"
         label = self.variants[number].label
-        return ProfiledVariant(application.name, variant.name, label, stored, accuracy, origin, evaluation, written)
+        stated = variant.stated_accuracy
+        return ProfiledVariant(
+            application.name, variant.name, label, stored, accuracy, origin, evaluation, written, stated
+        )
 
     def ladder(self, application: str) -> tuple[str, ...]:
         """All its variants from fast to accurate, with what was written by now."""
@@ -147,6 +154,7 @@ class Session:
             entry: dict[str, Any] = {
                 "accuracy": profiled.accuracy,
                 "accuracy_source": profiled.accuracy_source,
+                "stated_accuracy": profiled.stated,
                 "profile": as_json(profiled.stored),
                 "written": profiled.written is not None,
             }
@@ -155,12 +163,8 @@ class Session:
                 entry["confusion"] = profiled.evaluation.confusion.tolist()
             applications.setdefault(profiled.application, {"variants": {}})["variants"][profiled.name] = entry
         for name, content in applications.items():
-            points = {
-                variant.name: (variant.accuracy, variant.p95_ms(self.request.batches[0]))
-                for variant in variants
-                if variant.application == name
-            }
-            content["pareto_front"] = pareto_front(points)
+            own_variants = [variant for variant in variants if variant.application == name]
+            content["pareto_front"] = pareto_front(points_of(own_variants, self.request.batches[0]))
             if evidence and name in evidence:
                 content["evidence"] = evidence_as_json(evidence[name])
         noisy = [variant.label for variant in variants if variant.stored.noisy]
@@ -216,6 +220,9 @@ def open_session(
         for variant in application.variants
         if (variant.name in names if names else variant.enabled) and backend in (None, variant.backend)
     )
+    if request.data is not None:
+        for each in chosen:
+            _check_scored(each.application)
     if not chosen:
         what = f"variant of backend {backend}" if backend else "enabled variant"
         raise StrettoError(f"{reference} has no {what}; there is nothing to measure")
@@ -238,6 +245,15 @@ def _check_evidence(request: Request, applications: tuple[ApplicationFiles, ...]
         raise StrettoError(f"there is no file {request.evidence}; give an .npz file with arrays inputs and labels")
     if applications:
         import_faiss()
+
+
+def _check_scored(application: ApplicationFiles) -> None:
+    if not application.output.can_be_right:
+        raise ProfileError(
+            f'{application.label}: kind = "values" has no classes, so nobody said which answers are right; write '
+            "tolerance = … below [output] of app.toml, within which of the true one every value must lie, or leave "
+            "--data out and state the accuracy in variant.toml"
+        )
 
 
 def _check_names(repository: Repository, names: tuple[str, ...]) -> None:
@@ -309,17 +325,9 @@ def _evaluated(
     data = labelled_for(application, variant, file)
     model = load_model(source)
     try:
-        is_probable = application.output.kind is OutputKind.PROBABILITIES
         batch = min(BATCH, _largest_batch(application, variant))
-        evaluation = evaluate(
-            model,
-            data,
-            application.classes or None,
-            output=application.output.name,
-            batch=batch,
-            progress=_part(progress, 0.0, 1 / (1 + len(application.input.sizes))),
-            gives_probabilities=is_probable,
-        )
+        own_part = _part(progress, 0.0, 1 / (1 + len(application.input.sizes)))
+        evaluation = measured(model, data, application.output, batch=batch, progress=own_part)
         if not application.input.sizes:
             return evaluation
         sent = labelled_for(application, None, file)
@@ -339,22 +347,34 @@ def labelled_for(application: ApplicationFiles, variant: VariantFiles | None, fi
     """
     divide_by = 1.0 if application.sample_file is None else application.sample_file.divide_by
     preferred = "inputs" if variant is None else f"inputs_{variant.name}"
-    return read_labelled(file, preferred, divide_by, application.input.dtype)
+    values = None if application.output.kind.has_classes else application.output
+    return read_labelled(file, preferred, divide_by, application.input.dtype, values)
 
 
-def write_metrics(variant: VariantFiles, evaluation: Evaluation) -> bool:
-    """Brings metrics.json up to date, keeping what else it holds. False where variant.toml states the accuracy."""
+def points_of(variants: Sequence[ProfiledVariant], batch: int) -> dict[str, tuple[float, float]]:
+    """Accuracy and latency, by name, of those whose accuracy is known."""
+    return {each.name: (each.accuracy, each.p95_ms(batch)) for each in variants if each.accuracy is not None}
+
+
+def write_metrics(
+    variant: VariantFiles, evaluation: Evaluation, model_sha256: str, tolerance: float | None = None
+) -> None:
+    """Brings metrics.json up to date, keeping what else it holds; the digest is of the model that was measured, the
+    tolerance that of values that were counted as right.
+    """
     path = variant.folder / "metrics.json"
-    if variant.metrics is None and variant.has_accuracy:
-        return False
     content: dict[str, Any] = {} if variant.metrics is None else json.loads(path.read_text(encoding="utf-8"))
     content["accuracy"] = round(evaluation.accuracy, 6)
+    content["model_sha256"] = model_sha256
     content["test_samples"] = evaluation.samples
-    for key in ("recall", "confusion", "validation_accuracy", "quadratic", "accuracy_by_size"):
+    for key in ("recall", "confusion", "validation_accuracy", "quadratic", "accuracy_by_size", "tolerance"):
         content.pop(key, None)
+    if tolerance is not None:
+        content["tolerance"] = tolerance
     if evaluation.by_size:
         content["accuracy_by_size"] = sizes_as_json(evaluation.by_size)
-    if None not in evaluation.recall:  # a class that the data does not hold has no recall, and half a list is none
+    # a class that the data does not hold has no recall, and half a list is none
+    if evaluation.recall and None not in evaluation.recall:
         content["recall"] = [round(value, 6) for value in evaluation.recall if value is not None]
     quadratic = [round(value, 6) for value in evaluation.quadratic if value is not None and -1 <= value <= 1]
     if quadratic and len(quadratic) == len(evaluation.quadratic):  # else a class is missing, or a "probability" is none
@@ -369,7 +389,6 @@ def write_metrics(variant: VariantFiles, evaluation: Evaluation) -> bool:
         raise StrettoError(f"{path} cannot be written ({error.strerror or 'output error'})") from None
     finally:
         part.unlink(missing_ok=True)
-    return True
 
 
 def _part(progress: Progress | None, start: float, end: float) -> Progress | None:

@@ -10,7 +10,7 @@ import numpy as np
 from stretto.backends.adapt import Adapter
 from stretto.backends.model import Array, Model
 from stretto.core.resize import resized
-from stretto.profiling.accuracy import BATCH, DataError, Labelled, Progress, evaluate
+from stretto.profiling.accuracy import BATCH, DataError, Labelled, Progress, measured
 from stretto.repository.application import ApplicationFiles
 from stretto.repository.images import size_text
 from stretto.repository.tensors import InputTensor, Size, shape_text
@@ -42,8 +42,7 @@ def accuracy_at_sizes(
             progress(number / len(takes.sizes))
         rows = adapter(as_sent(data.inputs, takes, size))
         sent = replace(data, inputs=rows)
-        evaluation = evaluate(model, sent, application.classes or None, output=application.output.name, batch=batch)
-        accuracies[size] = evaluation.accuracy
+        accuracies[size] = measured(model, sent, application.output, batch=batch).accuracy
     return accuracies
 
 

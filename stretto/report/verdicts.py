@@ -40,9 +40,11 @@ def _runner_up(verdict: Verdict) -> str:
 def verdict_lines(deployment: Deployment, verdict: Verdict) -> list[str]:
     """One verdict in words."""
     promise, (_, bound) = verdict.promise, limits(deployment, verdict.rates)
+    is_known = all(variant.has_accuracy for variant in deployment.variants)
+    right = f"{share(promise.correct)} (no plan can beat {share(bound)})" if is_known else "not known"
     lines = [
         f"judged best of {verdict.tried}: {verdict.candidate}",
-        f"promised right and on time      {share(promise.correct)} (no plan can beat {share(bound)})",
+        f"promised right and on time      {right}",
         f"promised to be not on time      {share(promise.late)}",
     ]
     if verdict.runner_up != verdict.candidate:

@@ -47,7 +47,7 @@ DEFAULT_BODY_BYTES = 16_000_000
 KEYS = {
     "": ("name", "slo_ms", "penalty", "description", "input", "output", "limits", "sample", "evidence"),
     "input": ("name", "dtype", "shape", "values", *IMAGE_KEYS),
-    "output": ("name", "dtype", "shape", "kind", "labels", "labels_file"),
+    "output": ("name", "dtype", "shape", "kind", "labels", "labels_file", "tolerance"),
     "limits": ("max_batch", "max_body_bytes", "max_elements", "min_value", "max_value"),
     "sample": ("file", "divide_by"),
     "evidence": EVIDENCE_KEYS,
@@ -289,7 +289,11 @@ def _output(top: Fields, fields: Fields | None, folder: Place) -> tuple[OutputTe
             raise ConfigError(file.label, wrong, len(labels))
         assert fields is not None
         fields.fail(wrong, "labels")
-    return OutputTensor(name, dtype, shape, kind), labels
+    tolerance = None if fields is None else fields.optional_number("tolerance", 0, MAX_VALUE)
+    if tolerance is not None and kind.has_classes:
+        assert fields is not None
+        fields.fail(f'tolerance is for kind = "values"; of {kind.value} the largest wins, so leave it out', "tolerance")
+    return OutputTensor(name, dtype, shape, kind, tolerance), labels
 
 
 def _limits(fields: Fields, takes: InputTensor | None) -> Limits:

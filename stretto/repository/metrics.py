@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from stretto.config.fields import Fields, shown
 from stretto.repository.files import Place
 from stretto.repository.problems import Problems
+from stretto.repository.profiles import SHA256
 from stretto.repository.tensors import Size, read_shape
 
 MAX_CONFUSION_CLASSES = 2000
 MAX_COUNT = 10**15
+MAX_TOLERANCE = 1e300
 SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
 # How far two figures for the same thing may lie apart before one of them is doubted: they are rounded for people.
 ROUNDING = 2e-3
@@ -25,7 +27,8 @@ ROUNDING = 2e-3
 class Metrics:
     """`confusion[truth][answer]` counts answers on the test set; `quadratic` is the mean quadratic score by true class.
 
-    What was not measured is empty or None.
+    What was not measured is empty or None. `model_sha256` is of the model that was measured; None where nobody wrote it
+    down.
     """
 
     accuracy: float
@@ -37,6 +40,12 @@ class Metrics:
     input_shape: tuple[int, ...] | None = None
     quadratic: tuple[float, ...] = ()
     accuracy_by_size: Mapping[Size, float] = field(default_factory=dict)  # of images sent at other sizes, too
+    model_sha256: str | None = None
+    tolerance: float | None = None  # within which values counted as right
+
+    def of_another_model(self) -> Metrics:
+        """What is left of it when the model has changed: its accuracy, by which plans order variants, and its shape."""
+        return Metrics(self.accuracy, input_shape=self.input_shape, model_sha256=self.model_sha256)
 
 
 def read_metrics(place: Place, classes: int, problems: Problems) -> Metrics:
@@ -52,6 +61,8 @@ def read_metrics(place: Place, classes: int, problems: Problems) -> Metrics:
         read_shape(top, "input_shape") if top.has("input_shape") else None,
         top.numbers("quadratic", -1, 1) if top.has("quadratic") else (),
         _accuracy_by_size(top),
+        _model_sha256(top),
+        top.optional_number("tolerance", 0, MAX_TOLERANCE),
     )
     if metrics.test_samples == 0:
         top.fail("test_samples is 0: an accuracy needs samples to be measured on", "test_samples")
@@ -63,6 +74,15 @@ def read_metrics(place: Place, classes: int, problems: Problems) -> Metrics:
         top.fail(f"recall has {len(metrics.recall)} classes, but confusion has {len(metrics.confusion)}", "recall")
     _doubt(top, metrics, problems)
     return metrics
+
+
+def _model_sha256(top: Fields) -> str | None:
+    if not top.has("model_sha256"):
+        return None
+    digest = top.text("model_sha256")
+    if not SHA256.fullmatch(digest):
+        top.fail("model_sha256 must be 64 hexadecimal digits in lower case", "model_sha256")
+    return digest
 
 
 def _accuracy_by_size(top: Fields) -> dict[Size, float]:

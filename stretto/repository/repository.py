@@ -112,11 +112,7 @@ class Repository:
         run = f"run: {self.profile_command(kind)}"
         profile = variant.profile_on(kind)
         doubts: list[str] = []
-        if not variant.has_accuracy:
-            doubts.append(
-                "its accuracy is not known, so it is left out; write it into metrics.json or variant.toml, or "
-                f"{run} --data FILE.npz"
-            )
+        doubts += self._accuracy_doubts(variant, run)
         if profile is None:
             others = ", ".join(sorted(each.kind for each in variant.profiles)[:5])
             only = f" (only for {others})" if others else ""
@@ -126,6 +122,21 @@ class Repository:
         if profile.noisy:
             doubts.append(f"the machine was too busy when this was measured for {kind}; on a quiet one {run}")
         return doubts
+
+    def _accuracy_doubts(self, variant: VariantFiles, run: str) -> list[str]:
+        metrics = variant.metrics
+        if metrics is None:
+            left_out = (
+                f"its accuracy is not known, so it is left out; state it in variant.toml, or {run} --data FILE.npz"
+            )
+            return [] if variant.has_accuracy else [left_out]
+        if variant.is_measured:
+            return []
+        why, measure = variant.unmeasured, f"to measure it {run} --data FILE.npz"
+        if variant.has_accuracy:
+            return [f"the accuracy stated in variant.toml counts, for {why}; {measure}"]
+        of_before = "answers state none, and plans go on by the figure in metrics.json"
+        return [f"its accuracy is not known, for {why}; {of_before}; {measure}"]
 
     def profile_command(self, kind: str = "") -> str:
         """What to type to measure this repository here, on a kind of machine. The zoo is part of Stretto, so a copy of
@@ -157,8 +168,8 @@ class Repository:
         """On these workers, or on so many equal ones of one kind; and the sentences to tell the user about the profiles
         that all rests on.
 
-        A variant without a profile for any kind in use, without an accuracy, or too large for every worker, is left
-        out; an application that has none left is an error.
+        A variant without a profile for any kind in use, without any figure of its accuracy, or too large for every
+        worker, is left out; an application that has none left is an error.
         """
         if isinstance(fleet, int):
             if not 1 <= fleet <= MAX_WORKERS:
@@ -185,13 +196,13 @@ class Repository:
         variants = tuple(
             core_variant(files, variant, profiles[variant.name])
             for variant in enabled
-            if variant.has_accuracy and profiles[variant.name]
+            if variant.has_rank and profiles[variant.name]
         )
         if not variants:
             if any(profiles.values()):
                 raise StrettoError(
-                    f"{files.label}: no variant with a profile has an accuracy; write it into metrics.json or "
-                    f"variant.toml, or run: {self.profile_command(kinds[0])} --data FILE.npz"
+                    f"{files.label}: no variant with a profile has an accuracy; state it in variant.toml, or "
+                    f"run: {self.profile_command(kinds[0])} --data FILE.npz"
                 )
             raise StrettoError(
                 f"{files.label}: no variant has a profile for machine kind {' or '.join(kinds)}; "
@@ -255,6 +266,7 @@ def core_variant(files: ApplicationFiles, variant: VariantFiles, profiles: Seque
             ((*variant.input_shape[:-2], *size), accuracy)
             for size, accuracy in accuracy_by_size(files, variant).items()
         ),
+        has_accuracy=variant.has_accuracy,
     )
 
 

@@ -27,7 +27,7 @@ def _by_rule(files: ApplicationFiles, variant: VariantFiles, size: Size) -> floa
     own_size = variant.input_shape[-2:]
     if all(sent >= taken for sent, taken in zip(size, own_size, strict=True)):
         return variant.accuracy
-    others = [other for other in files.variants if other.has_accuracy]
+    others = [other for other in files.variants if other.has_rank]
     pixels = math.prod(size)
     up_to = [other.accuracy for other in others if math.prod(other.input_shape[-2:]) <= pixels]
     if not up_to:  # smaller than any variant's own: at most what the smallest can do

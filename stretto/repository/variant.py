@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from stretto.config.fields import ConfigError, Fields
-from stretto.core.application import check_name
+from stretto.core.application import UNKNOWN_ACCURACY, check_name
 from stretto.core.profile import MAX_BATCH_LIMIT, MAX_LATENCY_MS
 from stretto.repository.files import Place
 from stretto.repository.metrics import Metrics, read_metrics
@@ -51,7 +51,9 @@ class ProfileState(StrEnum):
 class VariantFiles:
     """What the folder says. `file` is the real path of the model, None for a callable.
 
-    `accuracy_source` is "measured", "literature", or "unknown": then `accuracy` is 0 and nothing may rest on it.
+    `accuracy` is what was measured on this very model, whose digest metrics.json keeps; else `stated_accuracy`, which
+    stands in variant.toml. Else it is "unknown", the `accuracy_source`, and nobody is told it: it is then the figure of
+    the model before, by which plans order the variants, or 0 where there is none.
 
     `memory_bytes` and `load_ms` are there only where variant.toml states them; they then go before what was measured.
     """
@@ -74,10 +76,28 @@ class VariantFiles:
     profiles: tuple[StoredProfile, ...] = ()
     precision: str = "float32"  # of a torch model: what it computes in
     channels_last: bool | None = None  # the layout of its images; None: as goes with the precision
+    stated_accuracy: float | None = None
+    unmeasured: str = ""  # why metrics.json does not count
 
     @property
     def has_accuracy(self) -> bool:
+        """It is known of this very model, or stated."""
         return self.accuracy_source != UNKNOWN
+
+    @property
+    def is_measured(self) -> bool:
+        """metrics.json is of this very model."""
+        return self.metrics is not None and not self.unmeasured
+
+    @property
+    def has_rank(self) -> bool:
+        """There is a figure, if only of the model before, by which plans can order it among the others."""
+        return self.has_accuracy or self.metrics is not None
+
+    @property
+    def promised_accuracy(self) -> float:
+        """What clients may be told; UNKNOWN_ACCURACY where nobody knows."""
+        return self.accuracy if self.has_accuracy else UNKNOWN_ACCURACY
 
     @property
     def fastest_ms(self) -> float:
@@ -156,7 +176,7 @@ def _variant(
     measured = folder.child("metrics.json")
     classes = 0 if declared.gives is None else declared.gives.classes
     metrics = attempt(None, read_metrics, measured, classes, problems) if measured.exists() else None
-    accuracy, source = attempt((0.0, "measured"), _accuracy, folder, fields, metrics)
+    stated, source = attempt((None, UNKNOWN), _stated, fields)
     shape = attempt(None, _input_shape, fields, metrics, declared.takes)
     if fields is not None:
         # A reader that stopped at a mistake has not asked for every key.
@@ -164,11 +184,11 @@ def _variant(
         problems.refuse_unknown(fields, also=BACKEND_KEYS)
     if model is not None and shape is not None and declared.takes is not None and declared.gives is not None:
         attempt(None, check_tensors, model, declared.takes, declared.gives, shape, max_batch)
-    return VariantFiles(
+    variant = VariantFiles(
         folder.path.name,
         folder.path,
         folder.label,
-        accuracy,
+        stated or 0.0,
         shape or (),
         source,
         enabled,
@@ -183,7 +203,23 @@ def _variant(
         _profiles(folder.child("profiles"), problems),
         precision,
         channels_last,
+        stated,
     )
+    return variant if metrics is None else attempt(variant, _measured, variant, metrics, declared.gives)
+
+
+def _measured(variant: VariantFiles, metrics: Metrics, gives: OutputTensor | None) -> VariantFiles:
+    """What was measured on this very model goes before what is stated, and that before what was measured on another."""
+    if metrics.model_sha256 is None:
+        unmeasured = "metrics.json does not say of which model it is"
+    elif metrics.model_sha256 != variant.model_sha256():
+        unmeasured = "the model has changed since it was measured"
+    elif gives is not None and metrics.tolerance != gives.tolerance:
+        unmeasured = "it was measured with another tolerance"
+    else:
+        return replace(variant, accuracy=metrics.accuracy, accuracy_source="measured")
+    accuracy = variant.accuracy if variant.has_accuracy else metrics.accuracy
+    return replace(variant, metrics=metrics.of_another_model(), accuracy=accuracy, unmeasured=unmeasured)
 
 
 def _code(fields: Fields, backend: str | None) -> tuple[str | None, str | None, str | None]:
@@ -206,15 +242,12 @@ def _computes_in(fields: Fields, backend: str | None) -> tuple[str, bool | None]
     return precision, fields.flag("channels_last", False) if fields.has("channels_last") else None
 
 
-def _accuracy(folder: Place, fields: Fields | None, metrics: Metrics | None) -> tuple[float, str]:
-    """From metrics.json or from variant.toml, which then says where it has it from."""
-    is_measured = folder.child("metrics.json").exists()
+def _stated(fields: Fields | None) -> tuple[float | None, str]:
+    """The accuracy in variant.toml, which says where it comes from."""
     stated = [key for key in ("accuracy", "accuracy_source") if fields is not None and fields.has(key)]
     if not stated:
-        return (metrics.accuracy, "measured") if metrics is not None else (0.0, UNKNOWN)
+        return None, UNKNOWN
     assert fields is not None
-    if is_measured:
-        fields.fail(f"{stated[0]} is here, and the accuracy is in metrics.json too; keep one of them", stated[0])
     accuracy = fields.number("accuracy", 0, 1)
     if "accuracy_source" not in stated:
         fields.fail('say where the accuracy comes from: accuracy_source = "measured" or "literature"', "accuracy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from dataclasses import replace
@@ -166,14 +167,31 @@ def test_labelled_data_gives_accuracy_and_is_kept(built: Built, tmp_path: Path) 
     assert read_repository(built.app).applications[0].variant("fast").accuracy == kept["accuracy"]
 
 
-def test_an_accuracy_that_a_person_stated_is_not_overwritten(built: Built, tmp_path: Path) -> None:
+def test_what_is_measured_goes_before_what_a_person_stated(built: Built, tmp_path: Path) -> None:
+    """A profile with data printed 99.17% and left the stated 50% to be served."""
     (built.variant("fast") / "metrics.json").unlink()
     (built.variant("fast") / "variant.toml").write_text('accuracy = 0.5\naccuracy_source = "literature"\n')
     shown = run(built.app, *QUICK, "--dry-run").stdout
     assert "50.00%†" in shown and "† accuracy not measured here: literature" in shown
-    printed(built.app, *QUICK, "--data", labelled(tmp_path / "test.npz"))
-    assert not (built.variant("fast") / "metrics.json").exists()
-    assert read_repository(built.app).applications[0].variant("fast").accuracy == 0.5
+    found = printed(built.app, *QUICK, "--data", labelled(tmp_path / "test.npz"))["applications"]["rows"]["variants"]
+    assert found["fast"]["accuracy"] != 0.5 and found["fast"]["stated_accuracy"] == 0.5
+    variant = read_repository(built.app).applications[0].variant("fast")
+    assert variant.accuracy == pytest.approx(found["fast"]["accuracy"], abs=1e-6)
+    assert (variant.accuracy_source, variant.stated_accuracy) == ("measured", 0.5)
+    told = f"fast: 50.00% is stated in variant.toml, and {variant.accuracy:.2%}, which was measured, counts\n"
+    shown = run(built.app, *QUICK, "--dry-run").stdout
+    assert told in shown and f"{variant.accuracy:.2%} " in shown and "50.00%†" not in shown
+    assert told in CliRunner().invoke(app, ["check", str(built.app)]).stdout
+
+
+def test_the_model_that_was_measured_is_written_down(built: Built, tmp_path: Path) -> None:
+    (built.variant("fast") / "metrics.json").write_text('{"accuracy": 0.7}')
+    shown = run(built.app, *QUICK).stdout
+    assert "unknown†" in shown and "give --data FILE.npz" in shown  # nobody wrote down which model that was
+    assert run(built.app, *QUICK, "--data", labelled(tmp_path / "test.npz")).exit_code == 0
+    kept = json.loads((built.variant("fast") / "metrics.json").read_text())
+    assert kept["model_sha256"] == hashlib.sha256((built.variant("fast") / "model.onnx").read_bytes()).hexdigest()
+    assert "unknown" not in run(built.app, *QUICK, "--dry-run").stdout
 
 
 def test_a_class_that_the_data_lacks_has_no_recall(built: Built, tmp_path: Path) -> None:
@@ -331,3 +349,21 @@ def test_a_callable_beside_the_model_is_measured(built: Built) -> None:
     fast = printed(built.app, *QUICK)["applications"]["rows"]["variants"]["fast"]
     assert fast["written"] and set(fast["profile"]["batches"]) == {"1", "4"}
     assert read_repository(built.app).applications[0].variant("fast").profile_state("x", ("x",)) == "foreign"
+
+
+def test_values_need_a_tolerance_to_be_right_within(built: Built, tmp_path: Path) -> None:
+    """The accuracy of a regression was counted by its largest number."""
+    data = labelled(tmp_path / "test.npz", labels=np.zeros((30, 3)))
+    text = (built.app / "app.toml").read_text()
+    (built.app / "labels.txt").unlink()
+    built.write_app(f'{text}shape = [3]\nkind = "values"\n')
+    assert "write tolerance = … below [output] of app.toml" in refused(built.app, *QUICK, "--data", data)
+    built.write_app(f'{text}shape = [3]\nkind = "values"\ntolerance = 1.0\n')  # probabilities, none above 1
+    variants = printed(built.app, *QUICK, "--data", data)["applications"]["rows"]["variants"]
+    assert variants["fast"]["accuracy"] == variants["good"]["accuracy"] == 1
+    kept = json.loads((built.variant("fast") / "metrics.json").read_text())
+    assert kept["tolerance"] == 1 and "recall" not in kept and "confusion" not in kept
+    assert read_repository(built.app).applications[0].variant("fast").accuracy == 1
+    built.write_app(f'{text}shape = [3]\nkind = "values"\ntolerance = 0.1\n')
+    variant = read_repository(built.app).applications[0].variant("fast")
+    assert not variant.has_accuracy and variant.unmeasured == "it was measured with another tolerance"

@@ -11,8 +11,9 @@ from stretto.backends.callable import CallableModel
 from stretto.backends.load import load_model
 from stretto.backends.model import BackendError, TensorSpec
 from stretto.backends.source import ModelSource
-from stretto.profiling.accuracy import DataError, checked, evaluate, read_labelled
+from stretto.profiling.accuracy import DataError, checked, evaluate, measured, read_labelled
 from stretto.profiling.pareto import pareto_front
+from stretto.repository.tensors import OutputKind, OutputTensor
 from tests.backends.onnx_models import linear, lookup, weights_of
 
 TAKES = (TensorSpec("x", "float32", (3,)),)
@@ -138,3 +139,31 @@ def test_the_answer_is_the_output_that_is_named() -> None:
     assert evaluate(model, data, 3, output="features").accuracy == 0
     with pytest.raises(BackendError, match="gives features, scores; say which"):
         evaluate(model, data, 3)
+
+
+VALUES = OutputTensor("output", "float32", (3,), OutputKind.VALUES, tolerance=0.5)
+
+
+def test_values_are_right_within_the_tolerance_and_never_by_the_largest(tmp_path: Path) -> None:
+    """A regression was scored by the place of its largest number."""
+    answers = np.array([[1, 2, 3], [1, 2, 3], [1, 2, 3], [1, 2, np.nan], [0, 0, 0.25]], np.float32)
+    truth = np.array([[1, 2, 3], [1.5, 1.5, 3], [1, 2, 3.75], [1, 2, 3], [0, 0, 0]])
+    np.savez(tmp_path / "test.npz", inputs=answers, labels=truth)
+    data = read_labelled(tmp_path / "test.npz", values=VALUES)
+    found = measured(IDENTITY, data, VALUES, batch=2)
+    assert (found.accuracy, found.samples, found.recall) == (3 / 5, 5, ()) and not found.confusion.size
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (np.zeros(2), "must be the true values of its 2 queries, 3 for each"),
+        (np.zeros((3, 3)), "must be the true values of its 2 queries"),
+        (np.array(["a"] * 6), "must be the true values of its 2 queries"),
+        (np.full((2, 3), np.nan), "must be finite numbers"),
+    ],
+)
+def test_labels_that_are_no_values(tmp_path: Path, labels: np.ndarray, says: str) -> None:
+    np.savez(tmp_path / "test.npz", inputs=np.zeros((2, 3), np.float32), labels=labels)
+    with pytest.raises(DataError, match=says):
+        read_labelled(tmp_path / "test.npz", values=VALUES)

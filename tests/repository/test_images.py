@@ -10,7 +10,7 @@ import pytest
 
 from stretto.repository import images, repository
 from stretto.repository.problems import RepositoryError
-from stretto.repository.profiles import read_profile, write_profile
+from stretto.repository.profiles import file_sha256, read_profile, write_profile
 from stretto.repository.read import inspect_repository, read_repository
 from stretto.repository.sized_accuracy import accuracy_by_size
 from stretto.repository.tensors import InputTensor
@@ -38,7 +38,8 @@ def build(root: Path, more: str, shape: str = "[1, 8, 8]") -> Path:
     for name, edge in (("small", 4), ("large", 8)):
         variant = folder / "variants" / name
         write_model(variant / "model.onnx", (1, edge, edge))
-        content = {"accuracy": ACCURACY[name], "input_shape": [1, edge, edge]}
+        digest = file_sha256(variant / "model.onnx")
+        content = {"accuracy": ACCURACY[name], "input_shape": [1, edge, edge], "model_sha256": digest}
         (variant / "metrics.json").write_text(json.dumps(content))
         (variant / "profiles").mkdir()
         write_profile(variant / "profiles" / f"{KIND}.json", stored("0" * 64))

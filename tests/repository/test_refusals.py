@@ -66,6 +66,7 @@ def changed(old: str, new: str) -> str:
         (changed("[1, 4]", '[1, 4]\nname = "a\\u0007"'), "app.toml:7: name must be printable"),
         (APP + 'kind = "probs"\n', 'app.toml:10: kind is "probs"; there are probabilities, logits, scores, values'),
         (APP + 'kind = "values"\n', 'app.toml:10: kind is "values", which has no classes, but there are labels'),
+        (APP + "tolerance = 1\n", 'app.toml:10: tolerance is for kind = "values"; of probabilities the largest wins'),
         (APP + "shape = []\n", "app.toml:10: kind probabilities has one number per class; give their count"),
         (APP + 'labels = ["a"]\n', "app.toml:10: labels are here and in labels.txt; keep one of them"),
         (APP + 'labels_file = "names.txt"\n', 'app.toml:10: labels_file is "names.txt", which is not there'),
@@ -134,7 +135,7 @@ FAST = "variants/fast"
         ('file = "other.onnx"', "variant.toml:1: there is no "),
         ('backend = "torch"\nfile = "model.pkl"', "variant.toml:2: file must end in .pt2 for exported; pickles"),
         ('code = "a:b"', "variant.toml:1: code does not go with the other choices made in the top level; leave it out"),
-        ("accuracy = 0.5", "variant.toml:1: accuracy is here, and the accuracy is in metrics.json too; keep one"),
+        ("accuracy = 0.5", "variant.toml:1: say where the accuracy comes from: accuracy_source"),
         ("max_batch = 0", "variant.toml:1: max_batch is 0; it must be from 1 to 4096"),
         ("memory_mb = -1", "variant.toml:1: memory_mb is -1; it must be from 0"),
         ("max_bach = 1", 'variant.toml:1: unknown key "max_bach" in the top level; did you mean max_batch?'),
@@ -169,11 +170,11 @@ def test_accuracy_must_be_known_and_say_where_from(built: Built) -> None:
     deployment, (warning,) = repository.deployment(1)
     assert [variant.name for variant in deployment.variants] == ["good"]
     assert warning == (
-        f"{built.variant('fast')}: its accuracy is not known, so it is left out; write it into metrics.json or "
-        f"variant.toml, or run: stretto profile {built.root} --data FILE.npz"
+        f"{built.variant('fast')}: its accuracy is not known, so it is left out; state it in variant.toml, or "
+        f"run: stretto profile {built.root} --data FILE.npz"
     )
     (built.variant("good") / "metrics.json").unlink()
-    with pytest.raises(StrettoError, match="no variant with a profile has an accuracy; write it into"):
+    with pytest.raises(StrettoError, match=r"no variant with a profile has an accuracy; state it in variant\.toml"):
         read_repository(built.root).deployment(1)
     built.metrics("good", accuracy=0.9)
     (built.variant("fast") / "variant.toml").write_text("accuracy = 0.5")
@@ -192,6 +193,7 @@ def test_accuracy_must_be_known_and_say_where_from(built: Built) -> None:
         ('{"accuracy": 1,\n"confusion": [[0.5]]}', "metrics.json:2: confusion counts answers; give whole numbers"),
         ('{"accuracy": 1,\n\n"test_samples": 0}', "metrics.json:3: test_samples is 0: an accuracy needs samples"),
         ('{"accuracy": 1,}', "metrics.json:1: not valid JSON: "),
+        ('{"accuracy": 1,\n"model_sha256": "12"}', "metrics.json:2: model_sha256 must be 64 hexadecimal digits"),
         ("[]", "metrics.json:1: must hold one JSON object"),
     ],
 )

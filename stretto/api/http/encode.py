@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from stretto.api.answers import promise
 from stretto.api.datatypes import DATATYPE_OF, join_bytes
 from stretto.api.errors import ApiError
 from stretto.api.messages import Array, InferResponse, OutputTensor, Terms
@@ -82,7 +83,7 @@ def encode_by_terms(terms: Terms, entered: Request) -> tuple[bytes, bytes]:
 def _ready(terms: Terms, entered: Request, answers: Array) -> bytes:
     """Its JSON with places for numbers, and for the values where they are not to follow it."""
     gives, variant = terms.files.output, entered.variants[0]
-    parameters = {"variant": variant, "expected_accuracy": round(entered.accuracy_sum / entered.rows, 6)}
+    parameters = {"variant": variant, **promise(entered)}
     first = orjson.dumps({"model_name": terms.files.name, "model_version": variant, "parameters": parameters})
     output: dict[str, Any] = {"name": gives.name, "datatype": DATATYPE_OF[gives.dtype], "shape": answers.shape}
     if terms.wanted.binary:

@@ -94,7 +94,7 @@ class RemoteStore:
         if tensors is None or tensors.left:
             return None
         request.variants, request.batch = list(dict.fromkeys(tensors.variants)), tensors.batch
-        accuracies = [each.accuracy for each in files.variants if [each.name] == request.variants]
+        accuracies = [each.promised_accuracy for each in files.variants if [each.name] == request.variants]
         request.accuracy_sum = request.rows * accuracies[0] if accuracies else 0.0
         return tensors.answers
 

@@ -24,7 +24,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.chaos.faults import EXTRAS, FAULTS, LARGE_MESSAGES, SLOW_CONNECTIONS, Stage
-from benchmarks.chaos.healthy import APPLICATION, HealthyLoad, Measured, capacity
+from benchmarks.chaos.healthy import APPLICATION, HealthyLoad, Measured, capacity, load
 from benchmarks.chaos.server import Disk, chaos_server, has_exporter, small_disk
 from benchmarks.chaos.watch import Watch
 from benchmarks.fuzz.corpus import ROWS
@@ -209,17 +209,17 @@ def main() -> None:
             starts(bench, folder, kind)
         repository = repository_in(folder / "models", kind)
         with chaos_server(served(repository, disk, folder / "serve.toml"), disk.log, APPLICATION, START_S) as server:
-            most = capacity(server)
+            most = capacity(lambda rate, seconds, seed: load(server.url, rate, seconds, seed))
             bench.row(part="capacity of the healthy application", seen=f"{most:.4g} queries/s, of which half is sent")
             rounds = max(1, round(arguments.seconds / ROUND_S))
             length_s = max(5.0, arguments.seconds / rounds / len(faults) - SETTLE_S)
             calls = -(-CALLS // max(1, rounds // 2))  # a slow machine has fewer rounds
             stage = Stage(server, repository, disk, Random(bench.seed), kind, BUDGET_BYTES, length_s, calls)
-            load = HealthyLoad(server, most / 2, bench.seed, folder / "healthy.npz")
+            healthy_load = HealthyLoad(server, most / 2, bench.seed, folder / "healthy.npz")
             with Watch(server) as watch:
                 time.sleep(SETTLE_S)
                 windows, told = injected(stage, watch, arguments.seconds, faults)
-                measured = load.stop()
+                measured = healthy_load.stop()
                 watch.look()
             is_alive = server.process.poll() is None
         for row in told:

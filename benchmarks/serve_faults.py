@@ -1,4 +1,5 @@
-"""Faults: 20 kills of a worker process under load, then minutes of mixed load with everything that can go wrong.
+"""Faults: a minute at half load beside a variant that fails, in each of several ways; 20 kills of a worker process
+under load; then minutes of mixed load with everything that can go wrong.
 
 Every query has one outcome, the service goes on, and nothing is left behind: no slot, no shared memory, no descriptor,
 no process. The mixed load has cancelled calls, broken connections, bad requests and changes of the repository; memory
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks.chaos.failing import failing
 from benchmarks.harness import Benchmark
 from benchmarks.replay import worker_processes
 from benchmarks.serving import every, family, infer_body
@@ -273,9 +275,16 @@ def mixed(bench: Benchmark, seconds: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=600.0, help="of the mixed load")
+    parser.add_argument("--failing-seconds", type=float, default=60.0, help="of load beside each failing variant")
+    parser.add_argument("--only-failing", action="store_true", help="only the load beside failing variants")
+    parser.add_argument("--seed", type=int, default=1, help="of the faults that come by chance")
     arguments = parser.parse_args()
-    bench = Benchmark("serve_faults")
+    bench = Benchmark("serve_faults", seed=arguments.seed)
     random.seed(bench.seed)
+    failing(bench, arguments.failing_seconds)
+    if arguments.only_failing:
+        bench.show()
+        return
     kills(bench)
     mixed(bench, arguments.seconds)
     bench.finish()

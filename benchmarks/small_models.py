@@ -4,6 +4,7 @@ callable beside its variant.toml. What a variant does, at load and at run, is a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,7 @@ LEAK = "self.kept.append(np.ones(4_000_000, np.uint8))"  # 4 MB that are really 
 FILL = "self.kept.append(np.ones(1_500_000_000, np.uint8))"
 
 GOOD = Behaviour()
+NOBODY: Mapping[str, Behaviour] = {}
 BAD = {
     "crashes_at_load": Behaviour(load=CRASH),
     "exits_at_load": Behaviour(load=EXIT),
@@ -75,20 +77,29 @@ def write_application(
     kind: str | None = None,
     slo_ms: float = 200.0,
     latency_ms: float = 0.5,
+    beside: Mapping[str, Behaviour] = NOBODY,
 ) -> Path:
-    """An application of one variant that gives back the first numbers of a row. Its folder appears whole, at once.
+    """An application of one variant, `only`, that gives back the first numbers of a row, and of those `beside` it, said
+    to be more accurate. Its folder appears whole, at once.
 
     Beside applications of the zoo, `kind` is that of their profiles: a deployment has one kind.
     """
     part = repository / f".{name}.part"
-    folder = part / "variants" / "only"
-    folder.mkdir(parents=True)
+    part.mkdir(parents=True)
     (part / "app.toml").write_text(
         f'slo_ms = {slo_ms:g}\n\n[input]\nshape = [{SHAPE[0]}]\n\n[output]\nname = "scores"\nshape = [{CLASSES}]\n'
         'kind = "scores"\n\n[limits]\nmax_batch = 16\n'
     )
+    for number, (variant, does) in enumerate({"only": behaviour, **beside}.items()):
+        _write_variant(part / "variants" / variant, does, 0.9 + number / 100, kind, latency_ms)
+    part.rename(repository / name)
+    return repository / name
+
+
+def _write_variant(folder: Path, behaviour: Behaviour, accuracy: float, kind: str | None, latency_ms: float) -> None:
+    folder.mkdir(parents=True)
     (folder / "variant.toml").write_text(
-        f'backend = "callable"\ncode = "{CODE}"\naccuracy = 0.9\naccuracy_source = "measured"\n'
+        f'backend = "callable"\ncode = "{CODE}"\naccuracy = {accuracy:g}\naccuracy_source = "measured"\n'
     )
     (folder / "model.py").write_text(MODULE.format(load=behaviour.load, run=behaviour.run))
     machine = this_machine()
@@ -111,5 +122,3 @@ def write_application(
         load_ms=5.0,
     )
     write_profile(profile_path(folder, kind), stored)
-    part.rename(repository / name)
-    return repository / name

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,12 +64,14 @@ def load(url: str, rate: float, seconds: float, seed: int, grace_ms: float = 1_0
     return run_load(spec)
 
 
-def capacity(server: Started) -> float:
-    """Queries/s: the best goodput over rates that rise until the server is plainly saturated."""
+def capacity(send: Callable[[float, float, int], LoadResult]) -> float:
+    """Queries/s: the best goodput over rates that rise until the server is plainly saturated. `send` sends at a rate,
+    for some seconds, from a seed.
+    """
     best, rate = 0.0, FIRST_PROBE
-    load(server.url, FIRST_PROBE, 1.0, 99)
+    send(FIRST_PROBE, 1.0, 99)
     for number in range(MOST_PROBES):
-        summary = load(server.url, rate, PROBE_S, number).summary()
+        summary = send(rate, PROBE_S, number).summary()
         best = max(best, float(summary["goodput"]))
         if summary["on_time_share"] < SATURATED:  # what came, not the rate, says what could be answered
             break

@@ -10,13 +10,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
 
+from stretto.backends.model import Array
+from stretto.core.errors import StrettoError
 from stretto.live.generation import Served
 from stretto.live.lookout import Clock
 from stretto.live.offer import Offer
-from stretto.live.probation import Probation, Verdict
+from stretto.live.probation import RUNS, Probation, Verdict
 from stretto.live.quarantine import Entry, Fault, Quarantine, label_of
 from stretto.live.remembered import Remembered
 from stretto.live.shelf import ModelSpec
+from stretto.repository.application import ApplicationFiles
 
 log = logging.getLogger("stretto.live")
 
@@ -38,6 +41,7 @@ class Admission:
         self._offer, self._probation, self._remembered = offer, probation, remembered
         self._clock, self._on_change = clock, on_change
         self._specs: dict[str, tuple[ModelSpec, ...]] = {}  # by key, as each kind of worker loads it
+        self._files: dict[str, ApplicationFiles] = {}  # by application
         self._trials: dict[str, asyncio.Task[None]] = {}
         self._current: set[str] = set()  # keys of the repository that is served
         self._heard = asyncio.Event()  # a trial ended
@@ -48,6 +52,7 @@ class Admission:
 
     def enlist(self, everything: Served) -> None:
         """Models of a repository; those that nobody knows are tried."""
+        self._files = {files.name: files for files in everything.files}
         slots = everything.by_slot or (everything.specs,)
         for number, first in enumerate(everything.specs):
             key = first.key
@@ -140,9 +145,11 @@ class Admission:
         fault if another cannot load it any more.
         """
         was_sound = key in self._offer.passed
+        files = self._files.get(key.partition("/")[0])
+        sample = None if files is None else await asyncio.to_thread(_sample_of, files, specs[0])
         verdicts: list[Verdict] = []
         for spec in specs:
-            verdicts.append(await self._probation.verdict(spec))
+            verdicts.append(await self._probation.verdict(spec, sample, RUNS if was_sound else 1))
             if verdicts[-1].fault is not None and not was_sound:
                 break
         self._trials.pop(key, None)
@@ -171,3 +178,15 @@ class Admission:
         log.error("%s is left out: %s", label_of(key), entry.told(self._clock()))
         for spec in self._specs.get(key, ()):
             self._remembered.discard(spec)
+
+
+def _sample_of(files: ApplicationFiles, spec: ModelSpec) -> Array | None:
+    """A few queries as clients send them; None where the application has none that can be read."""
+    if files.sample_file is None:
+        return None
+    try:
+        inputs = files.sample().inputs[:RUNS]
+    except (StrettoError, OSError) as error:
+        log.warning("the models of %s are tried on zeros, for its sample cannot be read: %s", files.name, error)
+        return None
+    return inputs.copy() if inputs.shape[1:] in spec.shapes else None

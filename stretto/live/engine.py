@@ -24,6 +24,7 @@ from stretto.live.crew import LOAD_S, Crew, Factory
 from stretto.live.delays import DelayMeter
 from stretto.live.executor import Job
 from stretto.live.face.remote import RemoteQuery
+from stretto.live.failures import Failures
 from stretto.live.gathering import Gathering
 from stretto.live.generation import Generation, GenerationMaker, Served
 from stretto.live.holding import Holding
@@ -82,6 +83,8 @@ class Engine:
         # A model that took a worker down, or hangs at its load: its key, what it did, in words, and whether that is
         # certain.
         self.on_blamed: Callable[[str, Fault, str, bool], None] = lambda key, fault, reason, is_certain: None
+        # A model that failed on queries that no other variant could try: its key.
+        self.on_doubted: Callable[[str], None] = lambda key: None
         self.witness: Witness | None = None  # where a planner looks at evidence
         self.twin: Twin | None = None  # where a planner has candidates judged
         self.journal = journal or Journal()
@@ -92,13 +95,14 @@ class Engine:
         make_generation = GenerationMaker(session, self.journal, correction)
         self.generation = make_generation(served, first, clock())
         self.ending: list[Generation] = []  # earlier ones, that finish what runs
-        self.reports = Reports(self, tells_failures)
+        self.reports = Reports(self)
         workers = len(served.deployment.workers)
         self.crew = Crew(workers, factory, self.reports, clock, hang_s, load_s, memory_bytes)
         self.crew.lookout.serve(served.keys, served.has_several)
         self.holding = Holding(self.crew, load_s)
         self.succession = Succession(self, make_generation, self.holding)
         self.losses = Losses(self, self.succession.move)
+        self.failures = Failures(self, tells_failures)
         self.loads = Loads(self)
         self._watcher: asyncio.Task[None] | None = None
 
@@ -255,7 +259,7 @@ class Engine:
         request = query.request
         if request.outcome is None:
             if reason is Outcome.FAILED and not request.problem:
-                request.problem = NO_WORKER_LEFT
+                request.problem = NO_WORKER_LEFT if query.mishap is None else query.mishap.problem
             request.end(reason, self.clock())
             if request.rows > 1:  # the whole request ends with its first row that has no answer
                 self.loop.call_soon(self._withdraw, request, reason)

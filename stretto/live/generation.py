@@ -34,6 +34,7 @@ from stretto.planning.session import InForce, Session, on_larger_fleet
 from stretto.repository.application import ApplicationFiles
 
 MAX_DEMANDS = 64  # lanes for demands, of one application
+NOTHING: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ def _spec(
         tuple(gives.shape),
         max(profile.max_batch for profile in variant.profiles),
         takes.shapes if len(takes.shapes) > 1 else (),
+        gives.kind.has_classes,
     )
 
 
@@ -210,11 +212,15 @@ class Generation:
         """The demands in use, under these delays."""
         return Conditions(self.in_force.conditions.demands, delays)
 
-    def demand_of(self, now_ns: int, application: int, request: Request | RemoteQuery) -> int:
-        """The number of the request's demand; -1: any variant may answer. A new demand gets its lane at once."""
-        if not request.pinned and request.min_accuracy <= 0:
+    def demand_of(
+        self, now_ns: int, application: int, request: Request | RemoteQuery, avoids: frozenset[str] = NOTHING
+    ) -> int:
+        """The number of the request's demand; -1: any variant may answer. A new demand gets its lane at once. `avoids`
+        are keys of models that may not answer it.
+        """
+        if not request.pinned and request.min_accuracy <= 0 and not avoids:
             return -1
-        demand = Demand(application, self._allowed(application, request))
+        demand = Demand(application, self._allowed(application, request, avoids))
         if len(demand.variants) == len(self.deployment.variants_of(application)) and not request.pinned:
             return -1
         number = self._number_of_demand.get(demand)
@@ -231,8 +237,10 @@ class Generation:
             self._number_of_demand[demand] = number
         return number
 
-    def _allowed(self, application: int, request: Request | RemoteQuery) -> tuple[int, ...]:
-        numbers = self.deployment.variants_of(application)
+    def _allowed(
+        self, application: int, request: Request | RemoteQuery, avoids: frozenset[str] = NOTHING
+    ) -> tuple[int, ...]:
+        numbers = [each for each in self.deployment.variants_of(application) if self._key(each) not in avoids]
         if request.pinned:
             allowed = [number for number in numbers if self.names[number] == request.pinned]
         else:
@@ -240,6 +248,9 @@ class Generation:
         if not allowed:
             raise NoSuchVariant("no variant that is served meets this demand")
         return tuple(sorted(allowed, key=lambda number: -self.deployment.variants[number].accuracy))
+
+    def _key(self, variant: int) -> str:
+        return self.served.specs[variant].key
 
     def enlarge(self, now_ns: int, served: Served) -> None:
         """The same applications on more workers."""

@@ -25,7 +25,7 @@ PROVEN = 20  # batches that a model must have answered to be trusted with the la
 ROOM = 1.25  # beyond its limit by this, a worker is not replaced but ended
 SHORT_LIFE_NS = 60_000_000_000  # whoever fills a worker's memory within this time took it down
 MIB = 1 << 20
-SET_ASIDE = "its model is set aside at present, because of what it did to workers"
+SET_ASIDE = "its model is set aside at present, because of what it did"
 NEW = "its model has answered little yet, and others need the only worker that is left at this moment"
 AT_RISK = "its model took a worker down a moment ago, and others need those that are left"
 

@@ -1,4 +1,5 @@
-"""What becomes of queries whose worker is lost or hangs: tried again while there is time, else ended as failed.
+"""What becomes of queries whose worker is lost or hangs, or whose batch failed: tried again while there is time, else
+ended as failed.
 
 A client hears so at its deadline at the latest. It does not wait until a hanging worker is given up.
 """
@@ -56,6 +57,13 @@ class Losses:
             for query in job.entries:
                 if query.generation is not None and not query.is_ending:
                     self._end_at_deadline(query, NO_WORKER_ANSWERS)
+
+    def try_again(self, queries: Sequence[Query | RemoteQuery], generation: Generation, now_ns: int) -> None:
+        """Their batch failed on them: they enter anew, to be answered by other variants."""
+        for query in queries:
+            assert query.mishap is not None
+            self._end_at_deadline(query, query.mishap.problem)
+        self._move(queries, generation, now_ns)
 
     def _end_at_deadline(self, query: Query | RemoteQuery, problem: str) -> None:
         query.is_ending = True

@@ -1,8 +1,9 @@
-"""Models that nobody knows yet are tried in a process of their own: loaded, run once, and their memory looked at.
+"""Models that nobody knows yet are tried in a process of their own: loaded, run, and their memory looked at.
 
-Whatever such a model does there, crash, exit, hang or fill memory, it does to nobody else. One process tries many
-models, one after the other; it is lost with a model that takes it down, and the rest go on in the next. While one model
-takes long, another process takes those behind it.
+A model must answer a query of its application's sample; where there is none, one of zeros. One that failed while it was
+served must answer many in a row. Whatever such a model does there, crash, exit, hang or fill memory, it does to nobody
+else. One process tries many models, one after the other; it is lost with a model that takes it down, and the rest go on
+in the next. While one model takes long, another process takes those behind it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stretto.backends.model import Array
 from stretto.backends.resident import total_bytes
 from stretto.live.executor import Job, Loss
 from stretto.live.processes import ProcessExecutor
 from stretto.live.quarantine import Fault, label_of
-from stretto.live.shelf import ModelSpec, Report
+from stretto.live.shelf import NOT_A_NUMBER, ModelSpec, Report
 from stretto.live.worker_process import PROBATION
 from stretto.repository.machine import accelerator_count
 
@@ -28,6 +30,7 @@ LOOK_S = 0.05  # how often a model that is tried is looked at
 PATIENCE_S = 1.0  # one that takes longer keeps nobody waiting
 MOST = 8  # processes at once
 START_S = 60.0  # for a process to start
+RUNS = 20  # of a model that failed before, as far as half of its time allows: one that fails now and then must not pass
 SHARE = 0.5  # of the machine's memory that a model may take where no limit is set
 MIB = 1 << 20
 
@@ -42,7 +45,14 @@ class Verdict:
     memory_bytes: int = 0  # that the process grew by
 
 
-Waiting = tuple[ModelSpec, "asyncio.Future[Verdict]"]
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A model, and queries that it should be able to answer; None: nobody knows any."""
+
+    spec: ModelSpec
+    sample: Array | None
+    runs: int
+    future: asyncio.Future[Verdict]
 
 
 class Probation:
@@ -52,19 +62,19 @@ class Probation:
         self.loop = loop
         self.load_s = load_s
         self.memory_bytes = memory_bytes or round(SHARE * total_bytes())
-        self._waiting: deque[Waiting] = deque()
-        self._code: deque[Waiting] = deque()  # that waits: a program may do anything, so files of numbers go first
+        self._waiting: deque[Trial] = deque()
+        self._code: deque[Trial] = deque()  # that waits: a program may do anything, so files of numbers go first
         self._benches: set[Bench] = set()
         self._is_closed = False
 
-    async def verdict(self, spec: ModelSpec) -> Verdict:
-        """Of one model; takes its turn. One for a GPU passes where this process may use none, or it fails: whoever has
-        one finds out.
+    async def verdict(self, spec: ModelSpec, sample: Array | None = None, runs: int = 1) -> Verdict:
+        """Of one model; takes its turn. It must answer queries of this sample, one in each run. A model for a GPU
+        passes where this process may use none, or it fails: whoever has one finds out.
         """
         if spec.source.device != "cpu" and not accelerator_count():
             return Verdict(was_tried=False)
         future: asyncio.Future[Verdict] = self.loop.create_future()
-        (self._waiting if spec.source.code is None else self._code).append((spec, future))
+        (self._waiting if spec.source.code is None else self._code).append(Trial(spec, sample, runs, future))
         self._open_bench()
         return await future
 
@@ -74,11 +84,11 @@ class Probation:
         for bench in list(self._benches):
             bench.end()
 
-    def next(self) -> Waiting | None:
+    def next(self) -> Trial | None:
         while (self._waiting or self._code) and not self._is_closed:
-            spec, future = (self._waiting or self._code).popleft()
-            if not future.done():
-                return spec, future
+            trial = (self._waiting or self._code).popleft()
+            if not trial.future.done():
+                return trial
         return None
 
     def ended(self, bench: Bench) -> None:
@@ -104,8 +114,8 @@ class Bench:
     def __init__(self, probation: Probation):
         self._probation, self._loop = probation, probation.loop
         self._executor = ProcessExecutor(-1, self._loop, self, (PROBATION,))
-        self._spec: ModelSpec | None = None
-        self._future: asyncio.Future[Verdict] | None = None
+        self._trial: Trial | None = None
+        self._runs = 0  # of it, that ended
         self._began_s = self._loop.time()
         self._before_bytes = 0
         self._doom: Verdict | None = None  # why it was ended here
@@ -114,7 +124,7 @@ class Bench:
 
     @property
     def takes_long(self) -> bool:
-        return self._is_up and self._spec is not None and self._loop.time() - self._began_s > PATIENCE_S
+        return self._is_up and self._trial is not None and self._loop.time() - self._began_s > PATIENCE_S
 
     def start(self) -> None:
         self._executor.start(())
@@ -132,22 +142,37 @@ class Bench:
         self._next()
 
     def load_ended(self, worker: int, key: str, problem: str | None, alone: bool) -> None:
-        spec = self._spec
-        if spec is None:
+        if self._trial is None:
             return
         if problem is not None:
             self._say(Verdict(Fault.LOAD_FAILED, problem))
             self._next()
             return
-        rows = np.zeros((1, *spec.input_shape), spec.input_dtype)
-        self._executor.run(Job(-1, -1, key, 1, (), None, 0, 0, rows=(rows,)))
+        self._run(self._trial)
+
+    def _run(self, trial: Trial) -> None:
+        spec, sample = trial.spec, trial.sample
+        if sample is None:
+            rows = np.zeros((1, *spec.input_shape), spec.input_dtype)
+        else:
+            place = self._runs % len(sample)
+            rows = sample[place : place + 1]
+        self._executor.run(Job(-1, -1, spec.key, 1, (), None, 0, 0, rows=(rows,)))
 
     def job_ended(self, job: Job, report: Report) -> None:
-        """A model that raises on a batch of nothing may well answer a real one: it hurts nobody, and passes."""
-        if self._spec is None:
+        trial = self._trial
+        if trial is None:
             return
-        if report.failures:
-            log.warning("%s, when it was tried on zeros: %s", label_of(job.key), next(iter(report.failures.values())))
+        self._runs += 1
+        reason = next(iter(report.failures.values()), "")
+        has_time = self._loop.time() - self._began_s < self._probation.load_s / 2
+        if reason and trial.sample is None and reason == NOT_A_NUMBER:  # as one that divides by the length of its input
+            log.warning("%s, when it was tried on zeros: %s", label_of(job.key), reason)
+        elif reason:
+            self._say(Verdict(Fault.RAISED, _why_not(trial, reason)))
+        if self._trial is not None and self._runs < trial.runs and has_time:
+            self._run(trial)
+            return
         self._say(Verdict(memory_bytes=max(0, self._executor.memory_bytes() - self._before_bytes)))
         self._executor.unload(job.key)
         self._next()
@@ -160,7 +185,7 @@ class Bench:
         verdict = self._doom or Verdict(Fault.LOAD_CRASHED, f"when it was tried, {reason}")
         if loss is Loss.DEVICE:
             verdict = Verdict(was_tried=False)
-        if self._spec is None and not self._is_up:
+        if self._trial is None and not self._is_up:
             self._take(self._probation.next())  # no model was at it, but without a process none can be tried
             verdict = Verdict(Fault.LOAD_FAILED, f"it could not be tried: {reason}")
         self._say(verdict)
@@ -174,28 +199,28 @@ class Bench:
             self.end()  # whoever comes later gets another process
             return
         self._take(waiting)
-        assert self._spec is not None
+        spec = waiting.spec
         self._before_bytes = self._executor.memory_bytes()
-        on_gpu = self._spec.source.device != "cpu"  # where every batch size more takes its time to be made ready
-        self._executor.load(replace(self._spec, max_batch=1) if on_gpu else self._spec, True)
+        on_gpu = spec.source.device != "cpu"  # where every batch size more takes its time to be made ready
+        self._executor.load(replace(spec, max_batch=1) if on_gpu else spec, True)
 
-    def _take(self, waiting: Waiting | None) -> None:
-        self._began_s = self._loop.time()
+    def _take(self, waiting: Trial | None) -> None:
+        self._began_s, self._runs = self._loop.time(), 0
         if waiting is not None:
-            self._spec, self._future = waiting
+            self._trial = waiting
 
     def _say(self, verdict: Verdict) -> None:
-        if self._future is not None and not self._future.done():
-            self._future.set_result(verdict)
-        self._spec = self._future = None
+        if self._trial is not None and not self._trial.future.done():
+            self._trial.future.set_result(verdict)
+        self._trial = None
 
     def _look_at(self) -> None:
         """Whether it hangs or fills memory."""
         took_s = self._loop.time() - self._began_s
         held_bytes, most_bytes = self._executor.memory_bytes(), self._probation.memory_bytes
-        if self._spec is not None and took_s > self._probation.load_s:
+        if self._trial is not None and took_s > self._probation.load_s:
             self._doom = Verdict(Fault.LOAD_HUNG, f"it did not load and run within {self._probation.load_s:.0f} s")
-        elif self._spec is not None and 0 < most_bytes < held_bytes:
+        elif self._trial is not None and 0 < most_bytes < held_bytes:
             excess = f"{held_bytes / MIB:.0f} MiB, more than the {most_bytes / MIB:.0f} that it may take"
             self._doom = Verdict(Fault.MEMORY, f"when it was tried, its process held {excess}")
         elif not self._is_up and took_s > START_S:
@@ -205,3 +230,13 @@ class Bench:
             return
         self._probation.look()
         self._look = self._loop.call_later(LOOK_S, self._look_at)
+
+
+def _why_not(trial: Trial, reason: str) -> str:
+    """In words for an operator."""
+    if trial.sample is not None:
+        return f"it could not answer a query of its application's sample: {reason}"
+    return (
+        f"it could not answer a query of zeros: {reason}; where it rightly refuses zeros, put a sample.npz of queries "
+        "that it can answer into the folder of its application"
+    )

@@ -1,8 +1,9 @@
 """Models that are not served because of what they did: the reason, and when each is tried again.
 
 A model that cannot be loaded is set aside at once; one that takes a worker down while it runs, after its second loss,
-because the first may have been anybody's. Each time that it is set aside the pause before it is tried again doubles.
-Times come in as arguments; keys are those of models, so that another file is another model.
+because the first may have been anybody's; one that fails on batches, after several (conduct.py). Each time that it is
+set aside the pause before it is tried again doubles. Times come in as arguments; keys are those of models, so that
+another file is another model.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Fault(StrEnum):
     CRASHED = "crashed"
     HUNG = "hung"
     MEMORY = "memory"
+    RAISED = "raised"  # or answered what cannot be an answer
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,12 @@ class Quarantine:
 
     def release(self, now_ns: int, key: str) -> None:
         """It passed a trial and is served again; the next loss sets it aside anew."""
-        if self.entries.pop(key, None) is not None:
+        entry = self.entries.pop(key, None)
+        if entry is not None:
             record = self._record(now_ns, key)
-            record.losses, record.last_ns = LOSSES - 1, now_ns
+            record.last_ns = now_ns
+            if entry.fault is not Fault.RAISED:  # which is no danger to workers
+                record.losses = LOSSES - 1
 
     def forget(self, known: set[str]) -> None:
         """All but these: the repository does not hold the others any more."""

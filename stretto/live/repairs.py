@@ -65,7 +65,9 @@ class Repairs:
             self.look()
 
     def blamed(self, key: str, fault: Fault, reason: str, is_certain: bool) -> None:
-        """A model took a worker down. At its load, it is set aside at once; while it ran, after the second time."""
+        """A model took a worker down. At its load, it is set aside at once; while it ran, after the second time. One
+        that failed on too many batches is certain too.
+        """
         if key in self._service.offer.quarantine.entries:
             return
         if is_certain:
@@ -75,6 +77,11 @@ class Repairs:
             self.look()
         else:
             self._beware()
+
+    def doubted(self, key: str) -> None:
+        """A model failed, and no other variant could show whose fault that was: it is tried while it serves."""
+        if key not in self._service.offer.quarantine.entries:
+            self._admission.try_again((key,))
 
     def _beware(self) -> None:
         quarantine = self._service.offer.quarantine

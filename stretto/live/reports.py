@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from stretto.core.outcome import Outcome
 from stretto.live.answers import answer_batch
 from stretto.live.delays import DelayMeter
 from stretto.live.executor import Job
-from stretto.live.failure_log import FailureLog
+from stretto.live.failures import Failures
 from stretto.live.generation import Generation
 from stretto.live.holding import Holding
 from stretto.live.judging import Twin
 from stretto.live.loads import Loads
-from stretto.live.lookout import AT_RISK, NEW, SET_ASIDE
 from stretto.live.losses import Losses
 from stretto.live.meters import Meters
-from stretto.live.quarantine import Fault, label_of
+from stretto.live.quarantine import Fault
 from stretto.live.serving import Serving
-from stretto.live.shelf import NO_ANSWER, NO_TENSORS, NOT_LOADED, ModelSpec, Report
+from stretto.live.shelf import NO_ANSWER, ModelSpec, Report
 from stretto.live.succession import Succession
-
-# Ours, and not of the inside of a model.
-OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, NO_TENSORS, SET_ASIDE, AT_RISK, NEW})
 
 
 class Reported(Serving, Protocol):
@@ -35,6 +29,7 @@ class Reported(Serving, Protocol):
     meters: Meters
     twin: Twin | None
     losses: Losses
+    failures: Failures
     loads: Loads
     holding: Holding
     succession: Succession
@@ -46,11 +41,10 @@ class Reported(Serving, Protocol):
 
 
 class Reports:
-    """The owner of the engine's crew. `tells_failures`: clients hear what a model raised, not only that it failed."""
+    """The owner of the engine's crew."""
 
-    def __init__(self, engine: Reported, tells_failures: bool = False):
-        self._engine, self._tells_failures = engine, tells_failures
-        self._failures = FailureLog()
+    def __init__(self, engine: Reported):
+        self._engine = engine
 
     def first_models(self, worker: int) -> Sequence[ModelSpec]:
         set_aside = self._engine.crew.lookout.set_aside
@@ -102,7 +96,7 @@ class Reports:
         if report.answers is None and len(report.failures) < job.count:
             report.failures = dict.fromkeys(range(job.count), NO_ANSWER) | report.failures
         if report.failures:
-            self._fail(job, report.failures, now_ns)
+            engine.failures.failed(job, report.failures, now_ns)
         run_ns = max(0, report.ended_ns - report.started_ns)
         generation.dispatcher.finished(now_ns, job.worker, report.answers is not None, run_ns)
         crew = engine.crew
@@ -112,6 +106,7 @@ class Reports:
         engine.act(generation)
         if report.answers is not None:
             answer_batch(job, report, report.answers, now_ns, engine.meters)
+        engine.failures.ended(job, report, now_ns)
         self._note(job, report, run_ns, now_ns)
         if engine.ending:
             engine.succession.forget_ended()
@@ -130,15 +125,3 @@ class Reports:
             if job.was_alone:
                 twin.handed_over(handoff_ns)
         engine.meters.batch(generation.label(job.variant), job.count, report)
-
-    def _fail(self, job: Job, failures: dict[int, str], now_ns: int) -> None:
-        """These queries of a batch have no answer. Their clients hear no more of the model than that it failed."""
-        model = label_of(job.key)
-        for reason, count in Counter(failures.values()).items():
-            self._failures.add(model, reason, count)
-        for position, reason in failures.items():
-            query = job.entries[position]
-            if query.generation is not None:
-                problem = reason if self._tells_failures or reason in OWN_REASONS else NO_ANSWER
-                query.request.problem = query.request.problem or problem
-                job.generation.dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)

@@ -11,6 +11,7 @@ import numpy as np
 from stretto.backends.model import Array
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
+from stretto.live.mishap import Mishap
 from stretto.live.rows import Inputs
 
 NONE_YET: Mapping[int, tuple[float, ...]] = MappingProxyType({})
@@ -31,7 +32,7 @@ class NoSuchVariant(Exception):
 class Query:
     """One row of a request, as the dispatcher knows it."""
 
-    __slots__ = ("generation", "is_ending", "request", "row", "theta", "ticket", "tries")
+    __slots__ = ("generation", "is_ending", "mishap", "request", "row", "theta", "ticket", "tries")
 
     def __init__(self, request: Request, row: int):
         self.request = request
@@ -39,7 +40,8 @@ class Query:
         self.ticket = -1
         self.generation: Any = None  # whose dispatcher holds it; None once it ended
         self.tries = 0
-        self.is_ending = False  # it ends at its deadline, answered or not, because of what became of its worker
+        self.is_ending = False  # it ends at its deadline, answered or not, for its worker was lost or its batch failed
+        self.mishap: Mishap | None = None  # a model could not answer it
         self.theta: tuple[float, ...] | None = None  # posterior of its class, once there is evidence
 
 

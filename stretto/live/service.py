@@ -156,6 +156,7 @@ class Service:
         )
         self.engine.on_broken = self.repairs.found_broken
         self.engine.on_blamed = self.repairs.blamed
+        self.engine.on_doubted = self.repairs.doubted
         self.engine.twin = None if self.judging is None else self.judging.twin
         period_s = self.session.rhythm.period_for(ready.deployment)
         self.replanner = Replanner(self.engine, period_s, self.clients)

@@ -22,6 +22,7 @@ from stretto.backends.source import ModelSource
 
 NO_ANSWER = "the model could not answer this query"
 NOT_LOADED = "the model is not loaded"
+NOT_A_NUMBER = "the model's answer holds NaN, of which no class is the largest"
 NO_TENSORS = "its tensors did not reach the worker in time"
 
 
@@ -42,6 +43,7 @@ class ModelSpec:
     output_shape: tuple[int, ...]
     max_batch: int
     input_shapes: tuple[tuple[int, ...], ...] = ()
+    has_classes: bool = False  # its answers have one number per class, of which the largest is looked for
 
     @cached_property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -54,8 +56,12 @@ class ModelSpec:
         return np.dtype(self.input_dtype).itemsize * math.prod(self.input_shape)
 
     @cached_property
+    def output_type(self) -> np.dtype[Any]:
+        return np.dtype(self.output_dtype)
+
+    @cached_property
     def output_bytes(self) -> int:
-        return np.dtype(self.output_dtype).itemsize * math.prod(self.output_shape)
+        return self.output_type.itemsize * math.prod(self.output_shape)
 
 
 @dataclass(slots=True)
@@ -76,14 +82,15 @@ class Begun:
     """A batch that computes while others may be started."""
 
     started: Started
-    output: str
+    spec: ModelSpec
+    count: int
 
     def is_done(self) -> bool:
         return self.started.is_done()
 
     def report(self) -> Report:
         """Waits for its end."""
-        return Report(self.started.answers()[self.output])
+        return report_of(self.spec, self.started.answers()[self.spec.output], self.count, self.count)
 
 
 @dataclass
@@ -161,11 +168,12 @@ class Shelf:
         """
         held = self._held[key]
         assert held.overlapping is not None
+        count = sum(map(len, parts))
         if not is_steady or held.adapter is not None:
-            room = held.overlapping.slot_buffers(slot, sum(map(len, parts)))[held.spec.input]
+            room = held.overlapping.slot_buffers(slot, count)[held.spec.input]
             gather(parts, held.adapter, room)
             parts = (room,)
-        return Begun(held.overlapping.launch(slot, {held.spec.input: parts}), held.spec.output)
+        return Begun(held.overlapping.launch(slot, {held.spec.input: parts}), held.spec, count)
 
     def run(self, key: str, parts: Sequence[Array]) -> Report:
         """Answers to the queries in `parts`, each an array of one or more rows of one of the model's input shapes."""
@@ -183,7 +191,7 @@ class Shelf:
             into[count:] = 0
         try:
             outputs = run_batch(held.model, gathered)
-            return Report(np.array(outputs[held.spec.output][:count]))
+            return report_of(held.spec, outputs[held.spec.output], rows, count)
         except BatchFailure as failure:
             again = np.empty_like(into[:count])  # what was gathered is lost by the search for the query at fault
             gather(parts, held.adapter, again)
@@ -205,11 +213,30 @@ class Shelf:
             except BatchFailure as again:
                 failure = again
                 continue
-            some = output[held.spec.output]
-            answers = np.zeros((count, *some.shape[1:]), some.dtype)
-            answers[left] = some
+            some = report_of(held.spec, output[held.spec.output], len(left), len(left))
+            failures |= {left[position]: reason for position, reason in some.failures.items()}
+            if some.answers is None:
+                return Report(None, failures)
+            answers = np.zeros((count, *some.answers.shape[1:]), some.answers.dtype)
+            answers[left] = some.answers
             return Report(answers, failures)
         return Report(None, failures | dict.fromkeys(left, failure.reason))
+
+
+def report_of(spec: ModelSpec, output: Array, rows: int, count: int) -> Report:
+    """Of a batch of so many queries that was run as so many rows. What is no answer to a query is a failure: numbers of
+    another shape or type than is declared, and NaN where the largest number is looked for.
+    """
+    if output.shape != (rows, *spec.output_shape):
+        shape, declared = list(output.shape), [rows, *spec.output_shape]
+        return failed(count, f"the model's answers have shape {shape}, but its application declares {declared}")
+    if output.dtype != spec.output_type and not np.can_cast(output.dtype, spec.output_type, "same_kind"):
+        return failed(count, f"the model answers {output.dtype}, but its application declares {spec.output_dtype}")
+    answers = np.array(output[:count])
+    if spec.has_classes and answers.dtype.kind == "f" and np.isnan(answers.min()):
+        wrong = np.flatnonzero(np.isnan(answers.reshape(count, -1)).any(axis=1)).tolist()
+        return Report(answers if len(wrong) < count else None, dict.fromkeys(wrong, NOT_A_NUMBER))
+    return Report(answers)
 
 
 def gather(parts: Sequence[Array], adapter: Adapter | None, into: Array) -> None:

@@ -12,7 +12,7 @@ from stretto.live.beginning import fitting
 from stretto.live.books import Books
 from stretto.live.face.remote import RemoteQuery
 from stretto.live.gathering import Gathering
-from stretto.live.generation import Generation, GenerationMaker, Served
+from stretto.live.generation import NOTHING, Generation, GenerationMaker, Served
 from stretto.live.holding import Holding
 from stretto.live.requests import NoSuchVariant, Query
 from stretto.live.serving import Serving
@@ -99,7 +99,9 @@ class Succession:
         self.move((old.queries[each.ticket] for each in waiting if old.dispatcher.is_waiting(each.ticket)), old, now_ns)
 
     def move(self, queries: Iterable[Query | RemoteQuery], old: Generation, now_ns: int) -> None:
-        """Into the generation that serves now; a query that it has no variant for ends as failed."""
+        """Into the generation that serves now, which may be the same; a query that it has no variant for ends as
+        failed. Models that could not answer a query do not get it again.
+        """
         new = self._engine.generation
         for query in queries:
             request = query.request
@@ -110,9 +112,10 @@ class Succession:
                     raise NoSuchVariant("the application is no longer served")
                 if not new.takes(application, request):
                     raise NoSuchVariant("the application takes or gives other tensors by now")
-                demand = new.demand_of(now_ns, application, request)
+                avoids = query.mishap.avoids if query.mishap is not None else NOTHING
+                demand = new.demand_of(now_ns, application, request, avoids)
             except NoSuchVariant as error:
-                request.problem = str(error)
+                request.problem = str(error) if query.mishap is None else query.mishap.problem
                 old.dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)
                 continue
             del old.queries[query.ticket]

@@ -74,9 +74,9 @@ class Takeover:
         async with service.replanner.turn:
             self._maker.forget()
             ready, in_force = beginning_as_planned(ready, await self._planned(ready))
+            service.engine.succession.replace(ready, in_force)
             service.files = {files.name: files for files in ready.files}
             service.replanner.period_s = self._session.rhythm.period_for(ready.deployment)
-            service.engine.succession.replace(ready, in_force)
             if self._judging is not None:
                 self._judging.forget()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import grpc
@@ -76,3 +77,39 @@ def test_what_a_model_raises_stays_inside(tmp_path: Path, monkeypatch: pytest.Mo
         with Running(root, only=(), kind=KIND, tells_failures=tells) as server:
             reply = server.ask("POST", "/v2/models/raising/infer", body)
             assert reply.status == 500 and ("secret" in reply.content["error"]) is tells, reply.content
+
+
+def test_an_application_whose_only_model_fails_says_that_it_is_not_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each query got its 500, and the index said READY."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    monkeypatch.setenv("STRETTO_TEST_MARKS", str(marks))
+    root = tmp_path / "models"
+    add(root, "app", "raise_while_broken")
+    body = json.dumps(INFER).encode()
+    with Running(root, only=(), kind=KIND) as server:
+
+        def row() -> dict[str, str]:
+            reply = server.ask("POST", "/v2/repository/index", name="management")
+            (found,) = reply.content
+            return dict(found)
+
+        assert server.ask("POST", "/v2/models/app/infer", body).status == 200 and row()["state"] == "READY"
+        (marks / "broken").touch()
+        end = time.monotonic() + 60
+        statuses = []
+        while 503 not in statuses and time.monotonic() < end:
+            statuses.append(server.ask("POST", "/v2/models/app/infer", body).status)
+            time.sleep(0.02)
+        assert set(statuses) == {500, 503}
+        assert server.ask("GET", "/v2/models/app/ready").status == 503
+        assert server.ask("GET", "/v2/health/ready").status == 503
+        assert row()["state"] == "UNAVAILABLE" and "RuntimeError: it is broken" in row()["reason"]
+        text = server.ask("GET", "/metrics", name="management").body.decode()
+        assert 'reason="raised"' in text
+        (marks / "broken").unlink()
+        assert server.ask("POST", "/v2/repository/models/app/load", name="management").status == 200
+        assert server.ask("POST", "/v2/models/app/infer", body).status == 200 and row()["state"] == "READY"

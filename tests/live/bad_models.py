@@ -161,3 +161,56 @@ def raise_at_run(rows: Array) -> Array:
     if (rows > 0).any():
         raise RuntimeError("secret path /inside/of/the/model")
     return _answer(rows)
+
+
+def _is_broken() -> bool:
+    """From when a test says so, until it is mended."""
+    return (Path(os.environ["STRETTO_TEST_MARKS"]) / "broken").exists()
+
+
+_dice = np.random.default_rng(1)
+
+
+def raise_while_broken(rows: Array) -> Array:
+    time.sleep(0.001)
+    if _is_broken():
+        raise RuntimeError("it is broken")
+    return _answer(rows)
+
+
+def raise_by_chance(rows: Array) -> Array:
+    time.sleep(0.001)
+    if _dice.random() < 0.3 and _is_broken():
+        raise RuntimeError("it is broken now and then")
+    return _answer(rows)
+
+
+def nan_while_broken(rows: Array) -> Array:
+    time.sleep(0.001)
+    return np.full_like(_answer(rows), np.nan) if _is_broken() else _answer(rows)
+
+
+def too_few_rows_while_broken(rows: Array) -> Array:
+    """A single one could be taken for the answer to all."""
+    time.sleep(0.001)
+    return _answer(rows)[:1] if len(rows) > 1 and _is_broken() else _wide(rows)
+
+
+def too_many_columns_while_broken(rows: Array) -> Array:
+    time.sleep(0.001)
+    return _wide(rows)
+
+
+def _wide(rows: Array) -> Array:
+    return np.repeat(_answer(rows), 2, axis=1) if _is_broken() else _answer(rows)
+
+
+def raise_on_zeros(rows: Array) -> Array:
+    if not (rows > 0).any():
+        raise ValueError("a row of nothing")
+    return _answer(rows)
+
+
+def nan_on_zeros(rows: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        return _answer(rows / np.abs(rows).sum(axis=-1, keepdims=True))

@@ -22,7 +22,7 @@ def spec_of_code(name: str) -> ModelSpec:
 
 def spec_of_file(path: Path) -> ModelSpec:
     return ModelSpec(
-        "file/v@1", ModelSource("onnx", path), "image", "float32", (1, 28, 28), "probabilities", "float32", (10,), 8
+        "file/v@1", ModelSource("onnx", path), "input", "float32", (1, 28, 28), "probabilities", "float32", (10,), 8
     )
 
 

@@ -44,3 +44,29 @@ def test_another_file_is_another_model() -> None:
     made.forget({"app/v@2"})
     assert made.entries == {} and made.due(10**18) == []
     assert "damaged; it is tried again in 30 s" in made.put(0, KEY, Fault.LOAD_FAILED, "damaged").told(0)
+
+
+def test_what_an_operator_reads_counts_down_and_ends_at_nothing() -> None:
+    entry = Quarantine().put(5 * NS, KEY, Fault.RAISED, "it failed")
+    assert entry.until_ns == 35 * NS
+    assert "it failed; it is tried again in 30 s," in entry.told(5 * NS)
+    assert "in 12 s," in entry.told(23 * NS)
+    assert "in 0 s," in entry.told(35 * NS) and "in 0 s," in entry.told(99 * NS)
+
+
+def test_ten_minutes_after_a_loss_it_is_forgotten_and_not_before() -> None:
+    made = Quarantine()
+    made.lost(0, KEY, Fault.CRASHED, "signal 11")
+    assert made.lost(600 * NS, KEY, Fault.CRASHED, "signal 11"), "ten minutes are not over"
+    made = Quarantine()
+    made.lost(0, KEY, Fault.CRASHED, "signal 11")
+    assert not made.lost(600 * NS + 1, KEY, Fault.CRASHED, "signal 11")
+
+
+def test_one_that_raised_is_no_danger_to_workers_when_it_is_served_again() -> None:
+    made = Quarantine()
+    made.put(0, KEY, Fault.RAISED, "it failed")
+    made.release(1, KEY)
+    assert made.suspects(1) == set() and not made.lost(2, KEY, Fault.CRASHED, "signal 11")
+    made.put(3, KEY, Fault.RAISED, "it failed again")
+    assert pause_s(made, 3) == 2 * FIRST_PAUSE_S

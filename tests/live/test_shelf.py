@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from stretto.backends.source import ModelSource
 from stretto.live import shelf as shelves
 from stretto.live.executor import Job, Loss
 from stretto.live.frames import Frame, Kind, spec_as_text
-from stretto.live.shelf import ModelSpec, Report, Shelf
+from stretto.live.shelf import NOT_A_NUMBER, ModelSpec, Report, Shelf, report_of
 from stretto.live.threads import ThreadExecutor
 from stretto.live.worker_process import WorkerProcess
 from tests.backends.onnx_models import lookup
@@ -112,3 +113,51 @@ def test_of_a_padded_model_whose_queries_fail(
     report = shelf.run("net", [np.arange(5)])
     assert not report.failures and report.answers is not None
     assert report.answers[:, 0].tolist() == [0, 2, 4, 6, 8]
+
+
+def reported(output: np.ndarray, rows: int, count: int, **changes: object) -> Report:
+    """Of a model whose application declares two numbers for each query."""
+    return report_of(replace(of_models(m=code("double")).specs[0], **changes), output, rows, count)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1), (3, 3), (1, 2), (4, 2), (3, 2, 1), ()])
+def test_an_answer_of_another_shape_is_none(shape: tuple[int, ...]) -> None:
+    """One of them could be spread over all queries, another cut down to them."""
+    report = reported(np.zeros(shape, np.float32), 3, 3)
+    assert report.answers is None and sorted(report.failures) == [0, 1, 2] and "shape" in report.failures[0]
+
+
+def test_of_a_batch_that_was_filled_up_only_its_queries_are_answered() -> None:
+    report = reported(np.arange(8, dtype=np.float32).reshape(4, 2), 4, 3)
+    assert report.answers is not None and report.answers.tolist() == [[0, 1], [2, 3], [4, 5]] and not report.failures
+
+
+def test_an_answer_of_another_type_is_one_where_nothing_is_lost_but_precision() -> None:
+    assert reported(np.zeros((3, 2), np.float64), 3, 3).answers is not None
+    assert reported(np.zeros((3, 2), np.int64), 3, 3).answers is not None
+    for wrong in (np.zeros((3, 2), complex), np.full((3, 2), "a")):
+        report = reported(wrong, 3, 3)
+        assert report.answers is None and "declares float32" in report.failures[2]
+
+
+def test_nan_is_no_answer_where_the_largest_number_is_looked_for() -> None:
+    answers = np.arange(6, dtype=np.float32).reshape(3, 2)
+    answers[1, 1] = np.nan
+    report = reported(answers, 3, 3, has_classes=True)
+    assert report.failures == {1: NOT_A_NUMBER} and report.answers is not None
+    assert report.answers[[0, 2]].tolist() == [[0, 1], [4, 5]]
+    assert reported(answers, 3, 3).failures == {}, "of values NaN may be one"
+    assert reported(answers[1:2], 1, 1, has_classes=True).answers is None
+    infinite = np.full((3, 2), np.inf, np.float32)
+    assert reported(infinite, 3, 3, has_classes=True).failures == {}
+
+
+def test_nan_beside_a_query_at_fault_is_found_too() -> None:
+    """Whoever is left out moves the places of those behind it."""
+    shelf = Shelf()
+    spec = replace(of_models(m=code("fussy")).specs[0], has_classes=True)
+    assert shelf.load(spec)
+    rows = np.array([[1, 1], [-1, 1], [np.nan, 1], [4, 9]], np.float32)
+    report = shelf.run(spec.key, [rows])
+    assert set(report.failures) == {1, 2} and report.failures[2] == NOT_A_NUMBER and "negative" in report.failures[1]
+    assert report.answers is not None and report.answers[[0, 3]].tolist() == [[1, 1], [2, 3]]

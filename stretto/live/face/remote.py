@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from stretto.backends.model import Array
 from stretto.core.outcome import Outcome
 from stretto.live.face.memory import FrontMemory, aligned
+from stretto.live.mishap import Mishap
 from stretto.live.requests import NONE_YET, Request
 from stretto.live.rows import Lying
 from stretto.live.shelf import ModelSpec
@@ -90,6 +91,7 @@ class RemoteQuery:
     ticket = -1
     tries = 0
     is_ending = False
+    mishap: Mishap | None = None
     theta: tuple[float, ...] | None = None
     outcome: Outcome | None = None
     problem = refusal = pinned = ""

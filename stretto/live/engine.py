@@ -254,8 +254,9 @@ class Engine:
         query.generation = None
         request = query.request
         if request.outcome is None:
-            if reason is Outcome.FAILED and not request.problem:
-                request.problem = NO_WORKER_LEFT
+            if reason is Outcome.FAILED:
+                request.problem = request.problem or NO_WORKER_LEFT
+                self.reports.failed(request)
             request.end(reason, self.clock())
             if request.rows > 1:  # the whole request ends with its first row that has no answer
                 self.loop.call_soon(self._withdraw, request, reason)

@@ -10,6 +10,7 @@ from stretto.core.outcome import Outcome
 from stretto.live.answers import answer_batch
 from stretto.live.delays import DelayMeter
 from stretto.live.executor import Job
+from stretto.live.face.remote import RemoteQuery
 from stretto.live.failure_log import FailureLog
 from stretto.live.generation import Generation
 from stretto.live.holding import Holding
@@ -19,6 +20,7 @@ from stretto.live.lookout import AT_RISK, NEW, SET_ASIDE
 from stretto.live.losses import Losses
 from stretto.live.meters import Meters
 from stretto.live.quarantine import Fault, label_of
+from stretto.live.requests import Request
 from stretto.live.serving import Serving
 from stretto.live.shelf import NO_ANSWER, NO_TENSORS, NOT_LOADED, ModelSpec, Report
 from stretto.live.succession import Succession
@@ -131,6 +133,12 @@ class Reports:
                 twin.handed_over(handoff_ns)
         engine.meters.batch(generation.label(job.variant), job.count, report)
 
+    def failed(self, request: Request | RemoteQuery) -> None:
+        """One that no model failed on: its reason is in the log, too."""
+        if not request.is_told:
+            request.is_told = True
+            self._failures.add(request.application, request.problem, request.rows)
+
     def _fail(self, job: Job, failures: dict[int, str], now_ns: int) -> None:
         """These queries of a batch have no answer. Their clients hear no more of the model than that it failed."""
         model = label_of(job.key)
@@ -141,4 +149,5 @@ class Reports:
             if query.generation is not None:
                 problem = reason if self._tells_failures or reason in OWN_REASONS else NO_ANSWER
                 query.request.problem = query.request.problem or problem
+                query.request.is_told = True
                 job.generation.dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)

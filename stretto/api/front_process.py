@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -25,11 +24,11 @@ from stretto.api.handover import Handover
 from stretto.api.logs import LogLines, set_up_logs
 from stretto.api.run import SWITCH_S
 from stretto.core.errors import StrettoError
+from stretto.live.children import end_with_parent
 from stretto.live.face.link import StreamLink
 from stretto.live.face.memory import FrontMemory
 from stretto.live.face.messages import NONSENSE, Kind, plain, text
 from stretto.live.face.shared_store import SharedStore
-from stretto.live.worker_process import DEATH_SIGNAL
 from stretto.repository.read import read_repository
 
 log = logging.getLogger("stretto.api")
@@ -88,7 +87,7 @@ def main() -> None:
     # They may reach the whole group; the server ends its front ends itself.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
+    end_with_parent()
     descriptor, memory_descriptor, size, *handing_over = map(int, sys.argv[1:])
     channel = socket.socket(fileno=descriptor)
     channel.setblocking(False)

@@ -22,6 +22,7 @@ from stretto.api.server import Listeners
 from stretto.api.stopping import Stop
 from stretto.api.tracing import Tracing
 from stretto.core.errors import StrettoError
+from stretto.live.children import end_started_by_models
 
 if TYPE_CHECKING:
     from stretto.live.crew import Factory
@@ -219,7 +220,10 @@ def run(options: ServeOptions, console: Console, reread: Reread | None = None) -
         # comes in a few milliseconds is then read together, and neither loses its caches to the other every time.
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    return in_own_loop(serve(options, console, reread))
+    try:
+        return in_own_loop(serve(options, console, reread))
+    finally:
+        end_started_by_models()
 
 
 def in_own_loop(work: Coroutine[Any, Any, T]) -> T:

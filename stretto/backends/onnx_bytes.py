@@ -11,6 +11,7 @@ import io
 import struct
 
 from stretto.backends.model import BackendError
+from stretto.backends.onnx_files import read_model
 from stretto.backends.source import ModelSource
 from stretto.core.errors import StrettoError
 from stretto.core.protobuf import MAX_MESSAGE_BYTES, field, number_field
@@ -25,10 +26,7 @@ FLOATS = ("float16", "float32", "float64")
 def taking_bytes(source: ModelSource) -> bytes | None:
     """The model with an input NAME + AS_BYTES in place of NAME; None where that takes no floats."""
     assert source.file is not None and source.divide_by is not None
-    try:
-        content = source.file.read_bytes()
-    except OSError as error:
-        raise BackendError(f"{source.label} cannot be read ({error.strerror or 'input error'})") from None
+    content = read_model(source.file)
     if len(content) > MAX_MESSAGE_BYTES:
         raise BackendError(f"{source.label} is too large to take bytes; keep its weights in a file beside it")
     walk, start = Walk(io.BytesIO(content)), 0

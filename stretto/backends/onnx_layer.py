@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from stretto.backends.model import Array, BackendError
 from stretto.backends.onnx import DTYPES
+from stretto.backends.onnx_files import read_model, weights_for
+from stretto.backends.onnx_runtime import onnx_runtime
 from stretto.backends.onnx_session import SILENT, load_problem, run_problem
 from stretto.core.protobuf import MAX_MESSAGE_BYTES, field
 
@@ -24,10 +26,7 @@ class OnnxLayer:
     """One session; it may be called from several threads at once. `divide_by` is for bytes, where it takes floats."""
 
     def __init__(self, file: Path, input_name: str, layer: str, threads: int = 1, divide_by: float | None = None):
-        try:
-            import onnxruntime
-        except ImportError:
-            raise BackendError("ONNX models need ONNX Runtime; install it with: pip install onnxruntime") from None
+        onnxruntime = onnx_runtime()
         self._label = file.name
         self._input, self._layer = input_name, layer
         options = onnxruntime.SessionOptions()
@@ -35,20 +34,19 @@ class OnnxLayer:
         options.inter_op_num_threads = 1
         options.log_severity_level = SILENT
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(file.parent))
-        try:
-            content = file.read_bytes()
-        except OSError as error:
-            raise BackendError(f"{self._label} cannot be read ({error.strerror or 'input error'})") from None
+        content = read_model(file)
         if len(content) > MAX_MESSAGE_BYTES:
             raise BackendError(f"{self._label} is too large for its layers to be read; keep its weights beside it")
         try:
-            plain = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-            self._session: Any = plain
-            if layer not in (node.name for node in plain.get_outputs()):
-                self._session = onnxruntime.InferenceSession(
-                    content + graph_output(layer), options, providers=["CPUExecutionProvider"]
-                )
+            with weights_for(options, file, content):
+                plain = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+                self._session: Any = plain
+                if layer not in (node.name for node in plain.get_outputs()):
+                    self._session = onnxruntime.InferenceSession(
+                        content + graph_output(layer), options, providers=["CPUExecutionProvider"]
+                    )
+        except BackendError:
+            raise
         except Exception as error:  # the runtime's errors have no common parent
             if "does not exist in the graph" in str(error):
                 raise BackendError(f"{self._label} has no tensor {layer[:80]!r}; take one of its graph") from None

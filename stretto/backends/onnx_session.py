@@ -9,10 +9,11 @@ from typing import Any
 
 from stretto.backends.device_failure import device_failure
 from stretto.backends.model import BackendError
+from stretto.backends.onnx_files import read_model, weights_for
+from stretto.backends.onnx_runtime import onnx_runtime
 from stretto.backends.source import ModelSource
 from stretto.core.errors import StrettoError
-from stretto.repository.onnx_header import read_onnx_header
-from stretto.repository.profiles import file_sha256
+from stretto.repository.model_digest import model_file_sha256
 
 SILENT = 4  # only fatal messages; what goes wrong is raised, with a sentence
 ERRORS = 3  # and errors, as of a library that cannot be loaded
@@ -21,10 +22,7 @@ MAX_REASON = 300
 
 def providers_of(source: ModelSource) -> list[Any]:
     """What runs a model's nodes, the first that can."""
-    try:
-        import onnxruntime
-    except ImportError:
-        raise BackendError("ONNX models need ONNX Runtime; install it with: pip install onnxruntime") from None
+    onnxruntime = onnx_runtime()
     if source.device == "cpu":
         return ["CPUExecutionProvider"]
     providers = gpu_providers(source, onnxruntime)
@@ -35,26 +33,25 @@ def providers_of(source: ModelSource) -> list[Any]:
 
 def new_session(source: ModelSource, providers: list[Any], content: bytes | None = None, spin: bool = False) -> Any:
     """Of the model's file, or of `content` in its place."""
-    import onnxruntime
-
     if source.file is None:
         raise BackendError("the onnx backend needs a model file, as model.onnx")
+    onnxruntime = onnx_runtime()
+    content = content or read_model(source.file)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = source.threads
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = SILENT
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
-    if content is not None:
-        folder = "session.model_external_initializers_file_folder_path"
-        options.add_session_config_entry(folder, str(source.file.parent))
     try:
-        session: Any = onnxruntime.InferenceSession(content or str(source.file), options, providers=providers)
+        with weights_for(options, source.file, content):
+            session: Any = onnxruntime.InferenceSession(content, options, providers=providers)
+    except BackendError:
+        raise
     except Exception as error:  # the runtime's errors have no common parent
         failure = None if source.device == "cpu" else device_failure(source.label, str(error), is_load=True)
         raise failure or BackendError(load_problem(source.label, str(error))) from None
-    if content is not None:
-        session._model_bytes = None  # else it holds all of the model for as long as it lives
+    session._model_bytes = None  # else it holds all of the model for as long as it lives
     if source.device != "cpu" and session.get_providers()[0] == "CPUExecutionProvider":
         raise BackendError(f"{source.label}: ONNX Runtime cannot use {source.device} here; it says why in its log")
     return session
@@ -93,8 +90,7 @@ def engine_cache(source: ModelSource, device: int) -> dict[str, Any]:
     assert file is not None
     divided = str(source.divide_by) if source.takes_bytes else ""
     try:
-        files = [file, *(file.parent / name for name in read_onnx_header(file).external)]
-        digest = hashlib.sha256(" ".join([*map(file_sha256, files), divided]).encode()).hexdigest()
+        digest = hashlib.sha256(f"{model_file_sha256(file)} {divided}".encode()).hexdigest()
         folder = user_folder().parent / "engines" / f"{digest[:24]}-{device}"
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, StrettoError):

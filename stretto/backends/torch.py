@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -32,6 +33,10 @@ from stretto.backends.model import (
 )
 from stretto.backends.program import READING, module_on, read_program, take_apart
 from stretto.backends.source import PRECISIONS, ModelSource
+
+log = logging.getLogger("stretto.backends")
+
+NO_VIEW = "view size is not compatible"  # of PyTorch, for a network that expects numbers channel by channel
 
 
 def import_torch() -> Any:
@@ -136,11 +141,11 @@ def _built(source: ModelSource) -> Any:
         raise BackendError(f"{source.label} does not say what it takes; declare its input tensors")
     try:
         from safetensors import SafetensorError
-        from safetensors.torch import load_file
+        from safetensors.torch import load
     except ImportError:
         raise BackendError("weights need safetensors; install it with: pip install 'stretto[torch]'") from None
     try:
-        weights = load_file(source.file)
+        weights = load(source.file.read_bytes())  # not mapped: others may write to the file meanwhile
     except (SafetensorError, OSError, ValueError):
         raise BackendError(f"{source.label} is no safetensors file, or is cut off or damaged; copy it again") from None
     build = named_object(source.code, source.folder)
@@ -184,30 +189,43 @@ def fitted(module: Any, precision: str, channels_last: bool, divide_by: float | 
     """The module behind what is sent: bytes become numbers, in the float type and the layout that it computes in."""
     torch = import_torch()
     kind = getattr(torch, precision)
-    layout = torch.channels_last if channels_last else torch.preserve_format
 
     class Fitted(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.inside = module.to(kind)
+            self.layout = torch.preserve_format
             if channels_last:
+                self._lay_out(torch.channels_last)
+
+        def _lay_out(self, layout: Any) -> None:
+            with torch.inference_mode(False):
                 self.inside = self.inside.to(memory_format=layout)
+            self.layout = layout
 
         def forward(self, *inputs: Any) -> Any:
-            answer = self.inside(*(self._entering(value) for value in inputs))
+            try:
+                answer = self.inside(*map(self._entering, inputs))
+            except RuntimeError as error:
+                if self.layout != torch.channels_last or NO_VIEW not in str(error):
+                    raise
+                # Small batches fit more layouts than large ones do, which are run first: no graph holds the weights as
+                # they lie until now.
+                log.warning("the network does not compute with channels last, and gets images channel by channel")
+                self._lay_out(torch.contiguous_format)
+                answer = self.inside(*map(self._entering, inputs))
             if isinstance(answer, Mapping):
                 return {name: self._leaving(value) for name, value in answer.items()}
             if isinstance(answer, list | tuple):
                 return [self._leaving(value) for value in answer]
             return self._leaving(answer)
 
-        @staticmethod
-        def _entering(value: Any) -> Any:
+        def _entering(self, value: Any) -> Any:
             if divide_by is not None and value.dtype == torch.uint8:
                 value = value.float() / divide_by
             if not value.is_floating_point():
                 return value
-            return value.to(kind, memory_format=layout if value.dim() == 4 else torch.preserve_format)
+            return value.to(kind, memory_format=self.layout if value.dim() == 4 else torch.preserve_format)
 
         @staticmethod
         def _leaving(value: Any) -> Any:
@@ -283,8 +301,15 @@ class TorchModel:
             for batch in sorted(set(batches), reverse=True):
                 self.run(self.buffers(batch))
             return
-        with self._torch.inference_mode(), device_errors(self._label):
-            self._runner.prepare(max(batches))
+        largest = max(batches)
+        try:
+            with self._torch.inference_mode(), device_errors(self._label):
+                self._runner.prepare(largest)
+        except (BackendError, DeviceLost):
+            raise
+        except RAISED as error:
+            why = reason_of(error)
+            raise BackendError(f"{self._label} cannot be prepared for batches of up to {largest}: {why}") from None
 
     def launch(self, slot: int, inputs: Parts) -> Launched:
         """On a GPU; for batches that it was prepared for."""

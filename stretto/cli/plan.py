@@ -271,6 +271,7 @@ def _store(
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
+    from stretto.live.children import end_with_parent
     from stretto.planners.parts.library import make_library
     from stretto.planners.parts.store import save_libraries
     from stretto.planners.parts.task import task_of
@@ -286,8 +287,8 @@ def _store(
     for warning in chosen.warnings:
         typer.echo(f"warning: {warning}", err=True)
     count = processes or os.cpu_count() or 1
-    context = multiprocessing.get_context("spawn")
-    with progress_bar("policies") as progress, ProcessPoolExecutor(count, mp_context=context) as pool:
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), end_with_parent)
+    with progress_bar("policies") as progress, pool:
 
         def told(done: int, needed: int) -> None:
             if progress is not None:

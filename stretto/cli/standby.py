@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -12,7 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-DEATH_SIGNAL = 1  # of prctl: what a child gets when its parent dies
+from stretto.live.children import end_with_parent
+
 SETTLE_S = 2.0  # after one was told to go on, before the next is started to stand by: that takes a core for seconds
 PAUSES_S = 0.0, 10.0  # before another is tried, growing while they end at once
 HEALTHY_S = 5.0
@@ -99,9 +99,3 @@ def wait_on_pipe(descriptor: int, make_ready: Callable[[], None]) -> bool:
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)
     return is_told
-
-
-def end_with_parent() -> None:
-    """However that ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)

@@ -18,6 +18,7 @@ from stretto.core.profile import Quantile
 from stretto.core.verdict import Verdict
 from stretto.core.worker import Worker
 from stretto.core.worker import workers as equal_workers
+from stretto.live.children import end_with_parent
 from stretto.live.delays import DelayMeter
 from stretto.live.fleet import WorkerSpec
 from stretto.repository.judged import judged_place
@@ -33,9 +34,7 @@ class BoundedJudge:
     """Judges in a process of its own, which ends when its processor time is spent."""
 
     def __init__(self, cpu_s: float) -> None:
-        limit = partial(resource.setrlimit, resource.RLIMIT_CPU, (math.ceil(cpu_s), math.ceil(cpu_s) + 1))
-        context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(1, context, initializer=limit)
+        self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), partial(_bound, math.ceil(cpu_s)))
 
     def __call__(self, work: Callable[[], Verdict]) -> Verdict | None:
         try:
@@ -45,6 +44,12 @@ class BoundedJudge:
 
     def close(self) -> None:
         self._pool.shutdown()
+
+
+def _bound(cpu_s: int) -> None:
+    """In that process, first of all."""
+    end_with_parent()
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
 
 
 def judge_start_plans(

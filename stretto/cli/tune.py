@@ -178,6 +178,7 @@ def _judged(
     from concurrent.futures import ProcessPoolExecutor
     from functools import partial
 
+    from stretto.live.children import end_with_parent
     from stretto.twin.tune import loads_between, shares_of, tuned
 
     shares = shares_of(deployment, conditions)
@@ -197,5 +198,5 @@ def _judged(
         )
         if count == 1:
             return judge_all()
-        with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), end_with_parent) as pool:
             return judge_all(run=pool.map)

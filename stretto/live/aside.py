@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -19,11 +18,11 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from stretto.core.errors import StrettoError
+from stretto.live.children import end_with_parent
 from stretto.live.pace import Pace
 
 IDLE_S = 30.0
 NICENESS = 15
-DEATH_SIGNAL = 1  # of prctl: what a child gets when its parent dies
 
 Work = Callable[[], Any]  # goes to the process: a functools.partial of a function of a module
 Done = Callable[[Any], None]  # what came of it, or the Exception; None: it was not begun
@@ -44,6 +43,7 @@ class Aside:
         self._loop, self._most = loop, most
         self._orders: list[Order] = []  # the last one is next
         self._pool: ProcessPoolExecutor | None = None
+        self._has_guard = False  # the pool's process ends with this one
         self._pace = Pace(loop, has_spare_core)
         self._is_running = self._is_closed = False
         self._idle: asyncio.TimerHandle | None = None
@@ -89,18 +89,39 @@ class Aside:
     def _begun(self, work: Work) -> Future[Any]:
         """In the process; one that died while it had nothing to do is replaced."""
         for _ in range(2):
-            if self._pool is None:
-                self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _step_back)
             try:
+                if self._pool is None:
+                    self._start()
+                assert self._pool is not None
                 future = self._pool.submit(work)
-                for process in self._processes():
-                    self._pace.begin(process)
+                self._begin_pace()
                 return future
             except BrokenProcessPool:
                 self._rest()
         lost: Future[Any] = Future()
         lost.set_exception(StrettoError("its process ended at once"))
         return lost
+
+    def _start(self) -> None:
+        """A process that is of low priority from its first moment on, and is stopped only when it has said that it ends
+        with this one: one that is stopped before that would be left behind.
+        """
+        self._has_guard = False
+        self._pool = pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _step_back)
+        guarded = pool.submit(os.getpid)
+        for process in self._processes():
+            _lower(process)
+        guarded.add_done_callback(lambda future: self._call(self._guarded, pool))
+
+    def _guarded(self, pool: ProcessPoolExecutor) -> None:
+        if pool is self._pool:
+            self._has_guard = True
+            self._begin_pace()
+
+    def _begin_pace(self) -> None:
+        if self._has_guard and self._is_running:
+            for process in self._processes():
+                self._pace.begin(process)
 
     def _call(self, *what: Any) -> None:
         if not self._loop.is_closed():
@@ -136,15 +157,21 @@ class Aside:
         return [] if self._pool is None else list(self._pool._processes or {})
 
 
-def _step_back() -> None:
-    """In the process, first of all: everything else goes before it, and it ends with the server whatever happens."""
-    for number in (signal.SIGINT, signal.SIGHUP):  # a terminal's Ctrl-C is for the server, which ends this one
-        signal.signal(number, signal.SIG_IGN)
-    os.nice(NICENESS)
+def _lower(process: int) -> None:
+    """Everything else goes before it. 0: this process."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, process, NICENESS)
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # niceness counts among one session's only
-        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
-        parent = multiprocessing.parent_process()
-        if parent is not None and os.getppid() != parent.pid:  # it was gone before that
-            os._exit(1)
+            os.sched_setscheduler(process, os.SCHED_IDLE, os.sched_param(0))  # niceness counts in one session only
+
+
+def _step_back() -> None:
+    """In the process, first of all: it ends with the server whatever happens."""
+    for number in (signal.SIGINT, signal.SIGHUP):  # a terminal's Ctrl-C is for the server, which ends this one
+        signal.signal(number, signal.SIG_IGN)
+    _lower(0)
+    end_with_parent()
+    parent = multiprocessing.parent_process()
+    if sys.platform == "linux" and parent is not None and os.getppid() != parent.pid:  # it was gone before that
+        os._exit(1)

@@ -258,8 +258,10 @@ class Engine:
         query.generation = None
         request = query.request
         if request.outcome is None:
-            if reason is Outcome.FAILED and not request.problem:
-                request.problem = NO_WORKER_LEFT if query.mishap is None else query.mishap.problem
+            if reason is Outcome.FAILED:
+                if not request.problem:
+                    request.problem = NO_WORKER_LEFT if query.mishap is None else query.mishap.problem
+                self.failures.told(request)
             request.end(reason, self.clock())
             if request.rows > 1:  # the whole request ends with its first row that has no answer
                 self.loop.call_soon(self._withdraw, request, reason)

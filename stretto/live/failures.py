@@ -20,7 +20,7 @@ from stretto.live.lookout import AT_RISK, NEW, SET_ASIDE
 from stretto.live.losses import Losses
 from stretto.live.mishap import FailedBatch, Mishap
 from stretto.live.quarantine import FIRST_PAUSE_S, Fault, label_of
-from stretto.live.requests import Query
+from stretto.live.requests import Query, Request
 from stretto.live.serving import Serving
 from stretto.live.shelf import NO_ANSWER, NO_TENSORS, NOT_LOADED, Report
 
@@ -63,6 +63,7 @@ class Failures:
             query = job.entries[position]
             if query.generation is not job.generation:
                 continue  # it ended, or moved on
+            query.request.is_told = True
             problem = reason if self._tells_failures or reason in OWN_REASONS else NO_ANSWER
             was_raised = reason not in BLAMELESS
             if reason in FINAL or query.request.pinned or (was_raised and _has_failed(query)):
@@ -78,6 +79,12 @@ class Failures:
             self._engine.losses.try_again(again, job.generation, now_ns)
         if batch is not None:
             self._suspect(batch, now_ns)
+
+    def told(self, request: Request | RemoteQuery) -> None:
+        """It ends as failed. Its reason is in the log too, where that of a model is not already."""
+        if not request.is_told:
+            request.is_told = True
+            self._log.add(request.application, request.problem, request.rows)
 
     def ended(self, job: Job, report: Report, now_ns: int) -> None:
         """A batch ended, and what of it has answers is answered."""

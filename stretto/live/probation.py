@@ -31,6 +31,7 @@ PATIENCE_S = 1.0  # one that takes longer keeps nobody waiting
 MOST = 8  # processes at once
 START_S = 60.0  # for a process to start
 RUNS = 20  # of a model that failed before, as far as half of its time allows: one that fails now and then must not pass
+END_S = 2.0  # for one that was told to end; then it is given up
 SHARE = 0.5  # of the machine's memory that a model may take where no limit is set
 MIB = 1 << 20
 
@@ -119,7 +120,7 @@ class Bench:
         self._began_s = self._loop.time()
         self._before_bytes = 0
         self._doom: Verdict | None = None  # why it was ended here
-        self._is_up = False
+        self._is_up = self._is_over = False
         self._look: asyncio.TimerHandle | None = None
 
     @property
@@ -131,9 +132,17 @@ class Bench:
         self._look = self._loop.call_later(LOOK_S, self._look_at)
 
     def end(self) -> None:
+        if self._is_over:
+            return
         if self._look is not None:
             self._look.cancel()
         self._executor.kill()
+        self._look = self._loop.call_later(END_S, self._give_up)
+
+    def _give_up(self) -> None:
+        """Whatever holds its process up, models that wait are tried in another."""
+        log.error("a process that tried models did not end within %g s, and is left to itself", END_S)
+        self.worker_lost(-1, "its process does not end")
 
     # -- what the executor tells -------------------------------------------------------------------------------------
 
@@ -180,6 +189,9 @@ class Bench:
     def worker_leaving(self, worker: int) -> None: ...  # nobody else knows of it
 
     def worker_lost(self, worker: int, reason: str, loss: Loss = Loss.OWN) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
         if self._look is not None:
             self._look.cancel()
         verdict = self._doom or Verdict(Fault.LOAD_CRASHED, f"when it was tried, {reason}")
@@ -226,7 +238,7 @@ class Bench:
         elif not self._is_up and took_s > START_S:
             self._doom = Verdict(Fault.LOAD_FAILED, "no process for trying it started in time")
         if self._doom is not None:
-            self._executor.kill()
+            self.end()
             return
         self._probation.look()
         self._look = self._loop.call_later(LOOK_S, self._look_at)

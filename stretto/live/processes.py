@@ -19,6 +19,7 @@ from stretto.backends.resident import resident_bytes_of
 from stretto.core.errors import StrettoError
 from stretto.live.arena import SLOTS, Arena, fill, runs_of, slot_bytes
 from stretto.live.awake import Awake
+from stretto.live.children import Watch, end_group
 from stretto.live.executor import Job, Listener, Loading, Loss
 from stretto.live.face.columns import Rows
 from stretto.live.face.memory import FrontMemory
@@ -66,6 +67,7 @@ class StartedProcess:
                 [sys.executable, "-m", "stretto.live.worker_process", str(theirs.fileno()), *arguments],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
+                process_group=0,  # so that it ends with all that its models start
             )
         except OSError:
             ours.close()
@@ -77,7 +79,7 @@ class StartedProcess:
     def end(self) -> None:
         """It was never used."""
         self.channel.close()
-        self.process.kill()
+        end_group(self.process.pid)
         self.process.wait()
 
 
@@ -103,6 +105,7 @@ class ProcessExecutor:
         self._reader = FrameReader()
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
+        self._watch: Watch | None = None
         self._arena: Arena | None = None
         self._needed = 0  # bytes of a slot, for the models that it was told to hold
         self._old_arenas: list[Arena] = []
@@ -127,6 +130,7 @@ class ProcessExecutor:
             return
         self._process, self._channel = started.process, started.channel
         self._loop.add_reader(self._channel.fileno(), self._readable)
+        self._watch = Watch(self._loop, self._process, self._exited)
         self._hold(specs, self._ready)
 
     def _cannot_start(self, error: OSError) -> None:
@@ -233,9 +237,11 @@ class ProcessExecutor:
         return self._growth
 
     def kill(self) -> None:
-        if self._process is not None:
+        """With all that its models started; its end tells the rest."""
+        if self._process is not None and not self._is_over:
             self._is_killed = True
-            self._process.kill()  # the closed socket tells the rest
+            end_group(self._process.pid)
+            self._process.kill()  # where it has left its group
 
     async def stop(self, patience_s: float = 10.0) -> None:
         process = self._process
@@ -346,8 +352,18 @@ class ProcessExecutor:
         elif frame.kind == Kind.READY:
             self._is_up = True
 
+    def _exited(self) -> None:
+        """Its process has ended. What it said last may still lie in the socket, which whoever it forked may hold
+        open.
+        """
+        while self._channel is not None and self._readable():
+            pass
+        self._lost()
+
     def _lost(self, patience_s: float = EXIT_S) -> None:
-        """Its socket is closed. How the process ended is known a moment later; nobody is kept waiting for that."""
+        """Its process has ended, or its socket is closed. How it ended is known a moment later; nobody is kept waiting
+        for that.
+        """
         if self._is_over:
             return
         self._hang_up()
@@ -365,6 +381,9 @@ class ProcessExecutor:
         self._listener.worker_lost(self._worker, f"its process ended with {reason}", loss)
 
     def _hang_up(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
         if self._channel is not None:
             self._loop.remove_reader(self._channel.fileno())
             self._channel.close()
@@ -382,6 +401,8 @@ class ProcessExecutor:
         self._fronts.clear()
         self._jobs.clear()  # their rows may lie with a front end that goes, too
         process = self._process
+        if process is not None:
+            end_group(process.pid)
         if process is not None and process.poll() is None:
             process.kill()
             self._loop.run_in_executor(None, process.wait)

@@ -20,7 +20,7 @@ from stretto.core.compile_cache import user_folder
 from stretto.core.errors import StrettoError
 from stretto.live.frames import spec_as_text
 from stretto.live.shelf import ModelSpec
-from stretto.repository.profiles import file_sha256
+from stretto.repository.model_digest import model_file_sha256
 
 MOST = 4096  # the oldest give way
 LIBRARIES = ("stretto", "numpy", "onnxruntime", "onnxruntime-gpu", "torch")
@@ -67,7 +67,7 @@ def digest_of(spec: ModelSpec) -> str | None:
     if source.file is None or source.code is not None:
         return None
     try:
-        model = file_sha256(source.file)
+        model = model_file_sha256(source.file)
     except StrettoError:  # it is gone; whoever loads it says so
         return None
     content = json.loads(spec_as_text(spec))

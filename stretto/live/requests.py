@@ -61,6 +61,7 @@ class Request:
     short_circuited: Mapping[int, tuple[float, ...]] = NONE_YET  # posterior by row, where that is the answer
     outcome: Outcome | None = None
     problem = ""  # why it failed, in words for the client
+    is_told = False  # the log has said why it failed
     refusal = ""  # where it was never taken: unavailable, or not_found
     number = -1  # by its front end, where that is no part of the engine
 

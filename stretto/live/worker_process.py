@@ -1,14 +1,13 @@
 """A worker process: `python -m stretto.live.worker_process FD`. It holds models, runs batches and says how they went.
 
-It talks on one socket, and ends when that closes: a server that is gone leaves no workers behind. With a second
-argument, `probation`, it tries models that nobody knows yet, and everything else goes before it; with `ahead`, it
-imports PyTorch before it is told what to hold.
+It talks on one socket, and ends when that closes: a server that is gone leaves no workers behind. It leads a process
+group, in which is also what its models start. With a second argument, `probation`, it tries models that nobody knows
+yet, and everything else goes before it; with `ahead`, it imports PyTorch before it is told what to hold.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -33,6 +32,7 @@ from stretto.backends.progress import telling
 from stretto.backends.torch import import_ahead
 from stretto.core.errors import StrettoError
 from stretto.live.arena import Arena
+from stretto.live.children import IGNORED, end_with_parent, guard_forks
 from stretto.live.face.memory import FrontMemory
 from stretto.live.frames import Frame, FrameReader, Kind, failures_as_text, key_in, places_in, runs_in, spec_from_text
 from stretto.live.lent import LAST
@@ -54,7 +54,6 @@ DEVICE_SPOILT = 76  # of one whose GPU is of no more use to it because of what a
 LARGE_BYTES = 1 << 15  # of one part of a batch: the GPU is told to copy it in the time in which it would be gathered
 OVERLAPS = not is_off("overlap")
 SWITCH_S = 0.0001  # how long a thread may keep Python's lock while another wants it
-DEATH_SIGNAL = 1  # of prctl: what a child gets when its parent dies
 
 
 class Growth:
@@ -349,11 +348,9 @@ def main() -> None:
     # Kernels are launched by one thread while another reads a program, in Python: after each launch the first would
     # wait for 5 ms, by Python's own choice.
     sys.setswitchinterval(SWITCH_S)
-    # They may reach the whole group; the server ends its workers itself.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    if sys.platform == "linux":  # a model that hangs does not see the socket close
-        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
+    end_with_parent()  # a model that hangs does not see the socket close
     if PROBATION in sys.argv[2:]:
         _step_back()
     if AHEAD in sys.argv[2:]:
@@ -361,6 +358,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.setblocking(True)
+    guard_forks(channel)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         WorkerProcess(channel).work()
     os._exit(0)  # models may hold threads that would not end by themselves

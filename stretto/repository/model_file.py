@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from stretto.config.fields import Fields
 from stretto.core.errors import StrettoError
@@ -50,9 +50,6 @@ def _header(place: Place, path: Path, max_bytes: int) -> OnnxHeader:
     except StrettoError as error:
         place.fail(str(error))
     for location in header.external:
-        beside = PurePosixPath(location)
-        if not beside.parts or beside.is_absolute() or ".." in beside.parts or not location.isprintable():
-            place.fail("keeps weights in a file outside its folder; export it again with the weights beside it")
         weights = Place(place.boundary, path.parent / location, f"{place.label.rpartition('/')[0]}/{location}")
         if not weights.exists():
             place.fail(f"keeps its weights in {location}, which is not there; copy that file too")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from stretto.core.errors import StrettoError
@@ -19,8 +19,7 @@ VARINT, BYTES = 0, 2
 FIXED = {1: 8, 5: 4}  # wire type → bytes
 MODEL_GRAPH = 7
 GRAPH_INITIALIZER, GRAPH_INPUT, GRAPH_OUTPUT = 5, 11, 12
-TENSOR_NAME, TENSOR_EXTERNAL = 8, 13
-ENTRY_KEY, ENTRY_VALUE = 1, 2
+TENSOR_NAME = 8
 VALUE_NAME, VALUE_TYPE = 1, 2
 TYPE_TENSOR = 1
 TENSOR_ELEMENT, TENSOR_SHAPE = 1, 2
@@ -61,11 +60,64 @@ class OnnxHeader:
     external: tuple[str, ...]
 
 
+# Every way from a model to a tensor, which may name a file: by the kind of message, which field holds which kind.
+INSIDE = {
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},
+    "function": {7: "node", 11: "attribute"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+    "tensor": {13: "entry"},
+}
+MAX_DEPTH = 100  # of messages in messages, which is as much as protobuf reads
+NODE_OPERATOR = 4
+ENTRY_KEY, ENTRY_VALUE = 1, 2
+IN_MEMORY = "_ORT_MEM_ADDR_"  # ONNX Runtime takes what stands behind such a name for an address in its own memory
+OUTSIDE = "keeps weights in a file outside its folder; export it again with the weights beside it"
+
+
+def external_files(file: BinaryIO) -> tuple[str, ...]:
+    """The names of all files beside a model that tensors anywhere in it name: weights, constants, those of branches,
+    loops and functions. StrettoError where one lies elsewhere.
+    """
+    size = file.seek(0, 2)
+    file.seek(0)
+    walk, names = Walk(file), set[str]()
+    _gather(walk, "model", size, names, MAX_DEPTH)
+    for name in names:
+        beside = PurePosixPath(name)
+        if not beside.parts or beside.is_absolute() or ".." in beside.parts or not name.isprintable():
+            raise StrettoError(OUTSIDE)
+        if IN_MEMORY in name:
+            raise StrettoError("keeps weights at an address in memory; export it again")
+    return tuple(sorted(names))
+
+
+def _gather(walk: Walk, kind: str, end: int, names: set[str], depth: int) -> None:
+    if depth == 0:
+        raise _broken()
+    inside = INSIDE[kind]
+    for number, wire, stop in walk.fields(end):
+        if wire != BYTES:
+            continue
+        if kind == "node" and number == NODE_OPERATOR and walk.text(stop) == "EPContext":
+            raise StrettoError("holds parts that were compiled for one device, from any file; export it without them")
+        if inside.get(number) == "entry":
+            texts = {key: walk.text(stop) for key, entry_wire, stop in walk.fields(stop) if entry_wire == BYTES}
+            if texts.get(ENTRY_KEY) == "location":
+                names.add(texts.get(ENTRY_VALUE, ""))
+        elif number in inside:
+            _gather(walk, inside[number], stop, names, depth - 1)
+
+
 def read_onnx_header(path: Path) -> OnnxHeader:
     """Refuses, in words without the file's name, what is no ONNX model or is cut short."""
     with path.open("rb") as file:
         if file.read(24).startswith(b"version https://git-lfs"):
             raise StrettoError("is a pointer of Git LFS, not the model; fetch it with: git lfs pull")
+        external = external_files(file)
         size = file.seek(0, 2)
         file.seek(0)
         walk = Walk(file)
@@ -78,7 +130,7 @@ def read_onnx_header(path: Path) -> OnnxHeader:
         raise StrettoError("is no ONNX model; export it again")
     # Before version 4 of the format, weights stood among the inputs too.
     inputs = tuple(tensor for tensor in contents.inputs if tensor.name not in contents.weights)
-    return OnnxHeader(inputs, tuple(contents.outputs), tuple(sorted(contents.external)))
+    return OnnxHeader(inputs, tuple(contents.outputs), external)
 
 
 @dataclass
@@ -87,7 +139,6 @@ class _Found:
     inputs: list[OnnxTensor] = field(default_factory=list)
     outputs: list[OnnxTensor] = field(default_factory=list)
     weights: set[str] = field(default_factory=set)
-    external: set[str] = field(default_factory=set)
 
 
 class Walk:
@@ -144,7 +195,7 @@ class Walk:
 
 
 def _broken() -> StrettoError:
-    return StrettoError("is no ONNX model, or is cut short; export or copy it again")
+    return StrettoError("is no ONNX model, or is cut off or damaged; copy or export it again")
 
 
 def _graph(walk: Walk, end: int, contents: _Found) -> None:
@@ -163,10 +214,6 @@ def _weight(walk: Walk, end: int, contents: _Found) -> None:
     for number, wire, stop in walk.fields(end):
         if (number, wire) == (TENSOR_NAME, BYTES):
             contents.weights.add(walk.text(stop))
-        elif (number, wire) == (TENSOR_EXTERNAL, BYTES):
-            texts = {key: walk.text(stop) for key, kind, stop in walk.fields(stop) if kind == BYTES}
-            if texts.get(ENTRY_KEY) == "location":
-                contents.external.add(texts.get(ENTRY_VALUE, ""))
 
 
 def read_tensor(walk: Walk, end: int) -> OnnxTensor:

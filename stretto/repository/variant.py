@@ -15,9 +15,10 @@ from stretto.core.profile import MAX_BATCH_LIMIT, MAX_LATENCY_MS
 from stretto.repository.files import Place
 from stretto.repository.metrics import Metrics, read_metrics
 from stretto.repository.model_code import code_sha256
+from stretto.repository.model_digest import model_file_sha256
 from stretto.repository.model_file import ModelFile, check_tensors, find_model
 from stretto.repository.problems import Problems
-from stretto.repository.profiles import StoredProfile, file_sha256, profile_at, profile_path
+from stretto.repository.profiles import StoredProfile, profile_at, profile_path
 from stretto.repository.tensors import InputTensor, OutputTensor, read_shape
 
 BACKENDS = ("onnx", "torch", "callable")
@@ -113,10 +114,10 @@ class VariantFiles:
         return profile_path(self.folder, kind)
 
     def model_sha256(self) -> str:
-        """Of the model's file; of the code where it has no file. A profile of another one is stale, also of the same
-        file in another precision or layout.
+        """Of the model's file and those beside it that hold its weights; of the code where it has no file. A profile of
+        another one is stale, also of the same file in another precision or layout.
         """
-        digest = code_sha256(self.folder, str(self.code)) if self.file is None else file_sha256(self.file)
+        digest = code_sha256(self.folder, str(self.code)) if self.file is None else model_file_sha256(self.file)
         if (self.precision, self.channels_last) == ("float32", None):
             return digest
         return hashlib.sha256(f"{digest} {self.precision} {self.channels_last}".encode()).hexdigest()

@@ -112,7 +112,7 @@ def test_weights_outside_the_folder_are_refused(tmp_path: Path) -> None:
         if entry.key == "location":
             entry.value = "../weights.bin"
     file.write_bytes(model.SerializeToString())
-    with pytest.raises(BackendError, match=r"outside its own folder|which cannot be read"):
+    with pytest.raises(BackendError, match="keeps weights in a file outside its folder"):
         load_model(source(file))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import io
 import json
@@ -20,7 +21,11 @@ from stretto.backends.failure import run_batch
 from stretto.backends.load import load_model
 from stretto.backends.model import BackendError, BatchFailure, DeviceLost, NoDevice, TensorSpec
 from stretto.backends.source import ModelSource
+from stretto.live.probation import Probation, Verdict
+from stretto.live.quarantine import Fault
+from stretto.live.shelf import ModelSpec
 
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.extras
 
 TAKES = (TensorSpec("image", "float32", (1, 8, 8)),)
@@ -36,6 +41,18 @@ class Net(nn.Module):
     def forward(self, image):
         x = nn.functional.max_pool2d(torch.relu(self.norm(self.conv(image))), 2)
         return torch.softmax(self.last(x.flatten(1)), 1)
+class Viewing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3, padding=1)
+        self.second = nn.Conv2d(4, 4, 3, padding=1)
+        self.last = nn.Linear(4 * 8 * 8, 3)
+    def forward(self, image):
+        x = self.second(self.first(image))
+        return self.last(x.view(x.shape[0], 256))
+class Endless(nn.Module):
+    def forward(self, image):
+        return image.flatten(1)[:, :3] + torch.ones(1).expand(1 << 21, 1 << 21).sum() * 0
 class Picky(nn.Module):
     def __init__(self):
         super().__init__()
@@ -44,6 +61,8 @@ class Picky(nn.Module):
         return self.table(number)
 def build():
     return Net()
+def build_viewing():
+    return Viewing()
 def build_wide():
     return Net(9)
 def build_picky():
@@ -206,6 +225,60 @@ def test_a_lower_precision_keeps_float32_at_both_ends(net: Any, tmp_path: Path) 
     answer = model.run({"image": images(3)})["output"]
     assert answer.dtype == np.float32
     np.testing.assert_allclose(answer, expected(net, images(3)), atol=0.02)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("is_exported", [True, False])
+def test_a_network_that_does_not_compute_with_channels_last_computes_without(
+    nets: Any, tmp_path: Path, precision: str, is_exported: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As vit_b_16, which looks at an image's numbers as though they lay channel by channel."""
+    import torch
+
+    torch.manual_seed(1)
+    net = nets.Viewing().eval()
+    file = exported(net, tmp_path / "net.pt2") if is_exported else weights(net, tmp_path / "net.safetensors")
+    code = None if is_exported else "torch_nets:build_viewing"
+    model = load_model(ModelSource("torch", file, code, precision=precision, channels_last=True, inputs=TAKES))
+    model.prepare((4, 1))
+    answer = model.run({"image": images(3)})["output"]
+    np.testing.assert_allclose(answer, expected(net, images(3)), atol=1e-6 if precision == "float32" else 0.03)
+    assert [record.message for record in caplog.records] == [
+        "the network does not compute with channels last, and gets images channel by channel"
+    ]
+
+
+def test_a_network_that_cannot_be_prepared_is_told_in_a_sentence(net: Any, tmp_path: Path) -> None:
+    """On a GPU what PyTorch raised then used to be nobody's error, and to end `stretto profile` with a traceback."""
+
+    class Runner:
+        def prepare(self, largest: int) -> None:
+            raise RuntimeError("view size is not compatible with input tensor's size and stride")
+
+    model: Any = load_model(ModelSource("torch", exported(net, tmp_path / "net.pt2")))
+    model._runner = Runner()
+    with pytest.raises(BackendError, match=r"^net\.pt2 cannot be prepared for batches of up to 8: RuntimeError: view"):
+        model.prepare((1, 8))
+
+
+def test_a_program_that_computes_without_end_is_ended_on_probation(
+    nets: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    path = exported(nets.Endless().eval(), tmp_path / "net.pt2")
+    source = ModelSource("torch", path, inputs=TAKES, outputs=(TensorSpec("output", "float32", (3,)),))
+    spec = ModelSpec("app/v@1", source, "image", "float32", (1, 8, 8), "output", "float32", (3,), 8)
+
+    async def verdict() -> Verdict:
+        probation = Probation(asyncio.get_running_loop(), load_s=20.0)
+        try:
+            return await asyncio.wait_for(probation.verdict(spec), 90)
+        finally:
+            probation.close()
+            await asyncio.sleep(0.5)
+
+    tried = asyncio.run(verdict())
+    assert tried.fault is Fault.LOAD_HUNG, tried
 
 
 def test_weights_that_do_not_fit(net: Any, tmp_path: Path) -> None:

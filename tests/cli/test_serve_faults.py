@@ -23,6 +23,8 @@ from typer.testing import CliRunner
 from stretto.cli.main import app
 from stretto.client import Client, Unauthenticated
 from tests.cli.test_serve import FREE, LIMIT_S, ROOT, Served, digits, ready, served
+from tests.live.bad_models import HELPER_S
+from tests.live.bad_repository import add
 from tests.repository.build import KIND, build
 
 SMALL = ("zoo:mnist", "--workers", "1", "--planner", "priced", "--variant", "linear")
@@ -208,6 +210,24 @@ def test_a_person_does_not_wait_for_a_balancer() -> None:
         assert ready(f"http://{server.addresses()['http']}")
         server.process.send_signal(signal.SIGINT)
         assert server.ended() == 0, server.lines
+
+
+def test_a_server_does_not_wait_for_processes_that_models_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With workers that are threads, Python used to wait at its end for every helper of multiprocessing."""
+    helpers = tmp_path / "helpers"
+    helpers.touch()
+    monkeypatch.setenv("STRETTO_TEST_HELPERS", str(helpers))
+    add(tmp_path / "models", "forks", "ForkAtLoad")
+    options = ("--executor", "thread", "--workers", "1", "--planner", "priced", "--kind", KIND)
+    with served(str(tmp_path / "models"), *options, *FREE) as server:
+        until(lambda: status(f"http://{server.addresses()['http']}/v2/health/ready") == 200)
+        began_s = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.ended() == 0 and time.monotonic() - began_s < HELPER_S / 2
+    for helper in map(int, helpers.read_text().split()):
+        until(lambda helper=helper: not Path(f"/proc/{helper}").exists())  # type: ignore[misc]
 
 
 def test_a_terminal_that_is_closed_takes_its_server_along() -> None:

@@ -6,6 +6,7 @@ What they do when they run they do only where a number is above 0, so that they 
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import sys
 import time
@@ -17,6 +18,7 @@ from stretto.backends.model import Array
 from stretto.live.worker_process import DEVICE_LOST
 
 CHUNK = 16 << 20  # bytes
+HELPER_S = 45  # that a process lives which a model starts; longer than a test waits
 _leaked: list[Array] = []
 
 
@@ -112,6 +114,38 @@ class FailOnMark:
                 os._exit(DEVICE_LOST)
 
     __call__ = staticmethod(_answer)
+
+
+class ForkAtLoad:
+    """With a process of its own beside it, as of an ordinary multiprocessing helper; it ends the worker at a run."""
+
+    def __init__(self) -> None:
+        helper = multiprocessing.get_context("fork").Process(target=time.sleep, args=(HELPER_S,))
+        helper.start()
+        _tell_of(helper.pid or 0)
+
+    def __call__(self, rows: Array) -> Array:
+        return exit_at_run(rows)
+
+
+class ForkInCAtLoad:
+    """The same by a library that is not Python's, so that no hook of Python closes anything in the helper."""
+
+    def __init__(self) -> None:
+        libc = ctypes.PyDLL(None)
+        helper = libc.fork()
+        if helper == 0:
+            libc.sleep(HELPER_S)
+            libc._exit(0)
+        _tell_of(helper)
+
+    def __call__(self, rows: Array) -> Array:
+        return exit_at_run(rows)
+
+
+def _tell_of(helper: int) -> None:
+    with Path(os.environ["STRETTO_TEST_HELPERS"]).open("a") as file:
+        file.write(f"{helper}\n")
 
 
 class LoseDeviceAtLoad:

@@ -147,13 +147,14 @@ def test_several_changes_while_one_batch_runs(stage: Staging) -> None:
     assert made.outcomes() == {Outcome.ON_TIME: 2}
 
 
-def test_queries_of_an_application_that_is_gone(stage: Staging) -> None:
+def test_queries_of_an_application_that_is_gone(stage: Staging, caplog: pytest.LogCaptureFixture) -> None:
     made = stage(serving_apps({"a": (FAST,), "b": (FAST,)}))
     running = made.request(application="a")
     going, staying = made.request(application="b"), made.request(application="a")
     later = serving_apps({"a": (FAST,)})
     made.replace(later, plan_for(later))
     assert (going.outcome, going.problem) == (Outcome.FAILED, "the application is no longer served")
+    assert "b failed on 1 queries: the application is no longer served" in caplog.messages
     made.finish_all()
     assert (running.outcome, staying.outcome) == (Outcome.ON_TIME, Outcome.ON_TIME)
     assert made.outcomes("b") == {Outcome.FAILED: 1}

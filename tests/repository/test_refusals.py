@@ -212,7 +212,7 @@ def test_a_missing_model(built: Built) -> None:
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda content: content[:-20], "is no ONNX model, or is cut short; export or copy it again"),
+        (lambda content: content[:-20], "is no ONNX model, or is cut off or damaged; copy or export it again"),
         (lambda content: b"", "is empty; copy the model again"),
         (lambda content: b"PK\x03\x04 something else", "is no ONNX model"),
         (lambda content: b"\x08\x07", "is no ONNX model; export it again"),

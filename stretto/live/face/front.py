@@ -32,6 +32,7 @@ from stretto.live.face.messages import (
     text,
     unpacked,
 )
+from stretto.live.failure_log import FailureLog
 from stretto.live.lag import LoopLag
 from stretto.live.requests import Request
 from stretto.repository.application import ApplicationFiles
@@ -127,6 +128,7 @@ class FrontEngine:
         self._new: list[bytes] = []  # records, until this turn of the loop is over
         self._extras: dict[int, Mapping[str, Any]] = {}
         self._gone: list[int] = []
+        self._failures = FailureLog()
         self._closed = Closed()  # what ended without the scheduler's word
         self._late: dict[int, Outcome] = {}  # ended as answered, but their answers have not come yet
 
@@ -317,6 +319,7 @@ class FrontEngine:
         if number in self._late:
             request, _ = self._open[number]
             request.problem = NO_ANSWERS
+            self._failures.add(request.application, NO_ANSWERS, request.rows)
             self._closed.add(number, request.application, Outcome.FAILED, request.rows)
             if self._link is not None:
                 self._closed.tell(self._link, number)

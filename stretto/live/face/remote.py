@@ -90,7 +90,7 @@ class RemoteQuery:
     row, rows, left = 0, 1, 1
     ticket = -1
     tries = 0
-    is_ending = False
+    is_ending = is_told = False
     mishap: Mishap | None = None
     theta: tuple[float, ...] | None = None
     outcome: Outcome | None = None

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -91,6 +92,7 @@ class Aside:
         for _ in range(2):
             if self._pool is None:
                 self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _step_back)
+                _pools.add(self._pool)
             try:
                 future = self._pool.submit(work)
                 for process in self._processes():
@@ -126,6 +128,7 @@ class Aside:
             self._idle.cancel()
             self._idle = None
         if pool is not None:
+            _pools.discard(pool)
             pool.shutdown(wait=False, cancel_futures=True)
             for process in processes:
                 with contextlib.suppress(ProcessLookupError):
@@ -136,14 +139,35 @@ class Aside:
         return [] if self._pool is None else list(self._pool._processes or {})
 
 
+_pools: set[ProcessPoolExecutor] = set()  # whose processes were not ended yet
+
+
+def _end_all() -> None:
+    """The interpreter ends, and waits for its processes: one that is stopped would not end, not by SIGTERM either."""
+    for pool in tuple(_pools):
+        for process in tuple((pool._processes or {}).values()):
+            process.kill()
+
+
+# `atexit` comes too late: pools wait for their processes before, from a list of their own, whose last entry goes first.
+threading._register_atexit(_end_all)  # type: ignore[attr-defined]
+os.register_at_fork(after_in_child=_pools.clear)  # a copy of this process does not own them
+
+
 def _step_back() -> None:
     """In the process, first of all: everything else goes before it, and it ends with the server whatever happens."""
-    for number in (signal.SIGINT, signal.SIGHUP):  # a terminal's Ctrl-C is for the server, which ends this one
-        signal.signal(number, signal.SIG_IGN)
+    end_with_server()
     os.nice(NICENESS)
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # niceness counts among one session's only
+
+
+def end_with_server() -> None:
+    """A terminal's Ctrl-C is for the server, which ends this process; where the server dies, the kernel does."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if sys.platform == "linux":
         ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
         parent = multiprocessing.parent_process()
         if parent is not None and os.getppid() != parent.pid:  # it was gone before that

@@ -5,6 +5,8 @@ with all that it calls, as machine code of its own and in the cache. In a house 
 that work is thrown away, once for each level of calls. Here a function called by compiled code is only typed and
 lowered, once, whatever constants it is called with. What Python calls is linked with all of those, optimised as a whole
 and cached.
+
+STRETTO_PURE=1 leaves all of it as plain Python (`pure`).
 """
 
 from __future__ import annotations
@@ -20,10 +22,16 @@ from numba.core.event import trigger_event
 from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
 from numba.core.types.misc import unliteral
+from numba.cpython.unsafe import numbers
 
+from stretto.core import pure
 from stretto.core.compile_cache import CompiledCache
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Of a word of 64 bits.
+leading_zeros: Any = pure.leading_zeros if pure.PURE else numbers.leading_zeros
+trailing_zeros: Any = pure.trailing_zeros if pure.PURE else numbers.trailing_zeros
 
 # Release the GIL, and divide by zero as C does. Nobody takes the address of a compiled function.
 WHOLE_OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None, "error_model": "numpy", "no_cfunc_wrapper": True}
@@ -167,14 +175,19 @@ class CompiledFunction(CPUDispatcher):  # type: ignore[misc]
 
 def compiled(function: Function) -> Function:
     """Compile on first use: for Python with a cache on disk, for other compiled functions as a part of them."""
-    return cast(Function, CompiledFunction(function))
+    return _made(function)
 
 
 def compiled_seldom(function: Function) -> Function:
     """As `compiled`, where Python calls it for a plan or a look and not for a query: less is spent on its speed."""
-    return cast(Function, CompiledFunction(function, SeldomCompiler))
+    return _made(function, SeldomCompiler)
 
 
 def compiled_sum(function: Function) -> Function:
     """As `compiled`, where numbers may be added in any order: several at a time then."""
-    return cast(Function, CompiledFunction(function, fastmath={"reassoc"}))
+    return _made(function, fastmath={"reassoc"})
+
+
+def _made(function: Function, compiler: type[WholeCompiler] = WholeCompiler, **options: Any) -> Function:
+    made = pure.in_python(function) if pure.PURE else CompiledFunction(function, compiler, **options)
+    return cast(Function, made)

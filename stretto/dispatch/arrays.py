@@ -2,7 +2,8 @@
 
 Intrinsics, and not `numba.carray` in a function, because each of those functions would be compiled for itself. The
 arrays are Numba's own but for one thing: an index below zero does not count from the end. Compiled rules never index
-so, and what Numba does to allow it stands in the way of nearly every load.
+so, and what Numba does to allow it stands in the way of nearly every load. In plain Python (STRETTO_PURE=1) they are
+views that refuse such an index.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from numba.core.datamodel import models, register_default
 from numba.core.imputils import lower_builtin
 from numba.extending import intrinsic
 from numba.np.arrayobj import load_item, make_array, populate_array, store_item
+
+from stretto.core.pure import PURE, array_at
 
 
 class RecordArray(types.Array):
@@ -51,12 +54,7 @@ def _set(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return context.get_dummy_value()
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def unowned(typingctx: Any, array: Any) -> Any:
-    """The same array without its owner, so that its parts are not counted as references to that, each time with a
-    barrier between the cores. The caller of the compiled function keeps the array.
-    """
-
+def _unowned(typingctx: Any, array: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         opened = make_array(array)(context, builder, arguments[0])
         opened.meminfo = cgutils.get_null_value(opened.meminfo.type)
@@ -66,10 +64,7 @@ def unowned(typingctx: Any, array: Any) -> Any:
     return array(array), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def fetch(typingctx: Any, address: Any) -> Any:
-    """Have the line of memory at an address brought to the processor while other work goes on."""
-
+def _fetch(typingctx: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place, word = ir.IntType(8).as_pointer(), ir.IntType(32)
         prefetch = builder.module.declare_intrinsic(
@@ -81,8 +76,17 @@ def fetch(typingctx: Any, address: Any) -> Any:
     return types.void(types.uint64), generate
 
 
+# The same array without its owner, so that its parts are not counted as references to that, each time with a barrier
+# between the cores. The caller of the compiled function keeps the array.
+unowned: Any = (lambda array: array) if PURE else intrinsic(_unowned)
+# Have the line of memory at an address brought to the processor while other work goes on.
+fetch: Any = (lambda address: None) if PURE else intrinsic(_fetch)
+
+
 def array_of(element: Any) -> Any:
     """`int64s(address, count)`: the array of so many elements at an address."""
+    if PURE:
+        return lambda address, count: array_at(address, count, np.dtype(element))
     array_type = _array_of(element)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -97,6 +101,10 @@ def array_of(element: Any) -> Any:
 
 def array_in(name: str, element: Any) -> Any:
     """`lanes(s)`: the array whose address and length the record `s` keeps in `lanes_at` and `lanes_count`."""
+    if PURE:
+        return lambda record: array_at(
+            getattr(record, f"{name}_at"), getattr(record, f"{name}_count"), np.dtype(element)
+        )
     array_type = _array_of(element)
 
     @intrinsic  # type: ignore[untyped-decorator]

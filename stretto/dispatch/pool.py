@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba.cpython.unsafe.numbers import trailing_zeros
 
-from stretto.core.compiled import compiled
+from stretto.core.compiled import compiled, trailing_zeros
 from stretto.core.plan import Missing, WorkerChoice
 from stretto.dispatch.ledger import decide
 from stretto.dispatch.queue import NONE

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -108,6 +109,7 @@ class Aside:
         """
         self._has_guard = False
         self._pool = pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _step_back)
+        _pools.add(pool)
         guarded = pool.submit(os.getpid)
         for process in self._processes():
             _lower(process)
@@ -147,6 +149,7 @@ class Aside:
             self._idle.cancel()
             self._idle = None
         if pool is not None:
+            _pools.discard(pool)
             pool.shutdown(wait=False, cancel_futures=True)
             for process in processes:
                 with contextlib.suppress(ProcessLookupError):
@@ -155,6 +158,21 @@ class Aside:
     def _processes(self) -> list[int]:
         """The one of the pool, if it was started."""
         return [] if self._pool is None else list(self._pool._processes or {})
+
+
+_pools: set[ProcessPoolExecutor] = set()  # whose processes were not ended yet
+
+
+def _end_all() -> None:
+    """The interpreter ends, and waits for its processes: one that is stopped would not end, not by SIGTERM either."""
+    for pool in tuple(_pools):
+        for process in tuple((pool._processes or {}).values()):
+            process.kill()
+
+
+# `atexit` comes too late: pools wait for their processes before, from a list of their own, whose last entry goes first.
+threading._register_atexit(_end_all)  # type: ignore[attr-defined]
+os.register_at_fork(after_in_child=_pools.clear)  # a copy of this process does not own them
 
 
 def _lower(process: int) -> None:

@@ -10,10 +10,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba.cpython.unsafe.numbers import leading_zeros
 from numpy.typing import NDArray
 
-from stretto.core.compiled import compiled
+from stretto.core.compiled import compiled, leading_zeros
 from stretto.dispatch.records import as_int64
 
 STEPS = 64  # buckets per doubling

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stretto.core.check import selected_variants
 from stretto.core.outcome import Outcome
-from stretto.core.plan import GIVE_UP, Eager, Fixed, Lane, Late, Missing, Table, Tables, Worklist
+from stretto.core.plan import GIVE_UP, Eager, Fixed, Lane, Late, Missing, Strategies, Table, Tables, Worklist
 from stretto.dispatch.decisions import Drop, Run
 from stretto.dispatch.records import Status
 from tests.dispatch.books import Stage, order_key
@@ -20,11 +20,14 @@ LATENESS = (Outcome.DROPPED_INFEASIBLE, Outcome.DROPPED_EXPIRED)
 
 
 def gives_up(lane: Lane) -> bool:
-    """Whether the lane may give up heads that others could profit from: by floors, cells of tables, or in a crowd."""
+    """Whether the lane may give up heads that others could profit from: by floors, strategies, cells of tables, or in a
+    crowd.
+    """
     several = lane.select if isinstance(lane.select, Tables) else None
     tables = several.tables if several else (lane.select,)
     return (
         bool(lane.release.floor_rates)
+        or isinstance(lane.select, Strategies)
         or bool(several and several.crowd)
         or any(bool((table.batch == GIVE_UP).any()) for table in tables if isinstance(table, Table))
     )

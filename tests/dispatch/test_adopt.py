@@ -127,6 +127,31 @@ def test_a_lane_of_the_same_name_keeps_its_adaptive_cap() -> None:
     assert [len(numbers) for _, _, numbers in made.batches()] == [1, 2, 1, 3]
 
 
+def test_a_lane_that_had_no_adaptive_cap_begins_with_the_plan_s() -> None:
+    made = driver(lane())
+    made.query(FAR)
+    made.adopt(planned(lane(adaptive_cap=AdaptiveCap(target_ns=100, start=3.0))))
+    for _ in range(5):
+        made.query(FAR)
+    made.at(12).finish(0)
+    assert [len(numbers) for _, _, numbers in made.batches()] == [1, 3]
+
+
+def test_what_a_lane_learned_goes_to_the_lane_of_its_name_and_to_no_other() -> None:
+    """By name, not by place: one of two lanes has another name in the new plan, and they stand the other way round."""
+    cap = AdaptiveCap(target_ns=100, start=2.0)
+    made = driver(lane("a", (0,), adaptive_cap=cap), lane("b", (1,), adaptive_cap=cap), rule=RouteRule.ROUND_ROBIN)
+    for _ in range(6):
+        made.query(FAR)
+    for worker in (0, 1):
+        made.at(12).finish(worker)
+    made.at(26).finish(0)  # two at once, quick enough: three from now on in the first lane alone
+    made.leave(0)
+    made.leave(1)
+    made.adopt(planned(lane("new", (1,), adaptive_cap=cap), lane("a", (0,), adaptive_cap=cap), rule=RouteRule.SHORTEST))
+    assert made.dispatcher.memory["lanes"]["cap"].tolist() == [2.0, 3.0]
+
+
 def test_a_lost_workers_queries_find_a_lane_of_the_new_plan() -> None:
     made = driver(lane("old", (0,)), on=deployed(crew=2))
     made.query(500)

@@ -193,3 +193,19 @@ def test_a_work_loads_its_variant_only_where_the_lane_may_load() -> None:
         made.adopt(planned(lane(select=Worklist((Work(0, 1, (ticket,)),)), missing=missing)))
         made.join(0)
         assert [type(decision) for decision in made.taken()] == expected
+
+
+def test_a_variant_that_cannot_be_brought_in_now_does_not_keep_the_others_out() -> None:
+    """A placement comes while a large variant is on its way: the first of its own has no room beside that."""
+    sizes = {"large": 11, "wide": 10, "a": 3, "b": 3, "c": 3}
+    models = tuple(variant(name, memory=size, load_ns=100) for name, size in sizes.items())
+    on = deployed(*models, crew=(Worker("w", memory_bytes=20, resident=()),))
+    rules = {"select": Fixed(2), "missing": Missing.WAIT}
+    made = Driver(on, planned(lane(**rules), placement=((),), prefetch=((0,),)))
+    assert made.taken() == [Load(0, 0, 0, 100, alone=False, beside=True)]
+    made.adopt(planned(lane(**rules), placement=((1, 2, 3, 4),)))
+    for moment in (50, 90, 95):  # its loads are quick here
+        made.at(moment).finish(0)
+    loads = [decision.variant for decision in made.taken() if isinstance(decision, Load)]
+    assert loads == [2, 3, 4], "each of those that fit is loaded once, and the one that does not is not tried again"
+    assert made.dispatcher.memory["workers"]["loads_wanted"].tolist() == [0]

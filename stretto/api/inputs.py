@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_DEADLINE_MS = 3_600_000.0
 # A classification is made on the event loop, in text.
-CLASSIFIED_NUMBERS, CLASSIFIED_STRINGS = 1_000_000, 100_000
+CLASSIFIED_NUMBERS, CLASSIFIED_STRINGS = 1_000_000, 5_000
 
 
 def checked_input(files: ApplicationFiles, inputs: list[InputTensor]) -> Array:

@@ -187,7 +187,7 @@ class Listeners:
 
         loop = asyncio.get_running_loop()
         handover = self._handover if name == "http" else None
-        traffic = Traffic(connections, handover=handover)
+        traffic = Traffic(connections, handover=handover, makes_room=name == "management")
         listening = listening_socket(host, port, self._shares_ports)
 
         def make() -> Connection:
@@ -198,8 +198,7 @@ class Listeners:
             door = PlainDoor(listening, make)
         else:
             context = self._certificate.http_context()
-            limits = replace(self.listen.limits, connections=connections)
-            door = TlsDoor(listening, context, make, traffic.connections, self.plane, limits, handover)
+            door = TlsDoor(listening, context, make, traffic, self.plane, self.listen.limits)
         self.addresses[name] = listening.getsockname()[:2]
         self._http.append((door, traffic))
         await door.open(BACKLOG)

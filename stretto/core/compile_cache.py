@@ -4,25 +4,41 @@ Numba checks the file of the function itself, not the files of those it calls. H
 digest of its file and of all files of the package that it imports, directly or not, so a changed rule or constant can
 never run from an old cache. Files are found by content, so a cache may be made on one machine and shipped to another:
 code for this very processor is taken first, then code for any processor of its kind.
+
+A file holds a pickle, and whoever writes one can run code here. So the user's folder is used only where nobody else may
+write to it, and a file only where it belongs to this user or to root. A digest in front of each pickle shows damage
+before anything is unpickled: what is damaged is thrown away and compiled anew.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+import pickle
 import re
+import shutil
+import stat
+import uuid
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
+import numba
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.runtime import rtsys
+from numba.core.serialize import dumps
+
+log = logging.getLogger("stretto.core.compile_cache")
 
 PACKAGE = Path(__file__).resolve().parent.parent
 SHIPPED = PACKAGE / "_compiled"  # made by hatch_build.py
 ANY_PROCESSOR = ("generic", "")  # as Numba names it: the processor and its features
 KEPT_VERSIONS = 4  # of one function, in the user's cache
+SUFFIX = ".nbc"
+DIGEST_BYTES = hashlib.sha256().digest_size
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _IMPORT = re.compile(r"^\s*(?:from\s+stretto\.?([\w.]*)\s+import\s+(\([^)]*\)|.*)|import\s+stretto\.([\w.]+))", re.M)
 
 
@@ -66,6 +82,110 @@ def _imported(file: Path, package: Path) -> list[Path]:
     return [path.with_suffix(".py") for path in paths if path.with_suffix(".py").is_file()]
 
 
+class DamagedFile(Exception):
+    """A file of the cache that does not hold what was written to it, or that somebody else may have written."""
+
+
+def is_ours(status: os.stat_result) -> bool:
+    """Only this user, or root, can have written it."""
+    return status.st_uid in (0, os.geteuid()) and not status.st_mode & OTHERS_WRITE
+
+
+def may_use(folder: Path) -> bool:
+    """Whether nobody else may write to it. What is shipped is as safe as the package that it lies in."""
+    if folder == SHIPPED:
+        return True
+    with suppress(OSError):
+        if is_ours(folder.stat()):
+            return True
+        warn_of_others(folder)
+    return False
+
+
+@cache
+def warn_of_others(folder: Path) -> None:
+    """Once."""
+    log.warning(
+        "the compile cache %s is not used, because other users may write to it and its files are run as code; remove "
+        "it, or make it yours alone (chown, chmod go-w). Until then every start compiles",
+        folder,
+    )
+
+
+def digest_of(name: str, content: bytes) -> bytes:
+    """The name is a part of it, so that a file in another one's place is seen as damage."""
+    return hashlib.sha256(name.encode() + b"\0" + content).digest()
+
+
+def open_at_once(path: str, flags: int) -> int:
+    """Also where it is a pipe, which nobody writes to."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def read_file(path: Path) -> bytes | None:
+    """What was written to a file of the cache; None where there is no such file. DamagedFile where that is not what it
+    holds now.
+    """
+    try:
+        with open(path, "rb", opener=open_at_once) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or not (path.parent == SHIPPED or is_ours(status)):
+                raise DamagedFile
+            data = file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        raise DamagedFile from None
+    digest, content = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
+    if digest != digest_of(path.name, content):
+        raise DamagedFile
+    return content
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """All of it or nothing, whoever else writes the same."""
+    draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    try:
+        with open(draft, "xb", opener=partial(os.open, mode=0o644)) as file:  # whatever the umask lets others do
+            file.write(digest_of(path.name, content) + content)
+        os.replace(draft, path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def throw_away_damaged(folder: Path) -> None:
+    """All damaged files of the folder together, so that one process says it and no other meets them."""
+    files = list(folder.glob(f"*{SUFFIX}"))
+    damaged = [path for path in files if is_damaged(path)]
+    if damaged:
+        log.warning(
+            "%d of %d files of the compile cache %s are damaged; what they held is compiled anew, which takes a while",
+            len(damaged),
+            len(files),
+            folder,
+        )
+    if folder != SHIPPED:
+        for path in damaged:
+            throw_away(path)
+
+
+def is_damaged(path: Path) -> bool:
+    try:
+        read_file(path)
+    except DamagedFile:
+        return True
+    return False
+
+
+def throw_away(path: Path) -> None:
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
 class SourceLocator:
     """Numba's cache by the content of the sources. Making one touches no folder."""
 
@@ -86,7 +206,7 @@ class SourceLocator:
         return str(user_folder())
 
     def ensure_cache_path(self) -> None:
-        user_folder().mkdir(parents=True, exist_ok=True)
+        user_folder().mkdir(mode=0o755, parents=True, exist_ok=True)
 
 
 class SourceCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
@@ -109,27 +229,43 @@ class CompiledCache(FunctionCache):  # type: ignore[misc]
 
     def _load_overload(self, sig: Any, target_context: Any) -> Any:
         signature, (triple, *processor), code = self._index_key(sig, target_context.codegen())
-        for folder, wanted in (
-            (self._cache_path, tuple(processor)),
-            (self._cache_path, ANY_PROCESSOR),
-            (SHIPPED, ANY_PROCESSOR),
-        ):
-            file = IndexDataCacheFile(str(folder), self._impl.filename_base, self._impl.locator.get_source_stamp())
-            with suppress(OSError):
-                data = file.load((signature, (triple, *wanted), code))
-                if data is not None:
-                    return self._impl.rebuild(target_context, data)
+        own = Path(self._cache_path)
+        for folder, wanted in ((own, tuple(processor)), (own, ANY_PROCESSOR), (SHIPPED, ANY_PROCESSOR)):
+            if may_use(folder):
+                path = folder / self._file_name((signature, (triple, *wanted), code))
+                try:
+                    content = read_file(path)
+                    if content is not None:
+                        return self._impl.rebuild(target_context, pickle.loads(content))
+                except DamagedFile:
+                    throw_away_damaged(folder)
+                except Exception as error:  # whole, but of other libraries than those that are installed
+                    log.warning("a file of the compile cache cannot be loaded and is made anew: %s: %r", path, error)
+                    throw_away(path)
         return None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
-        with suppress(OSError):
-            super().save_overload(sig, data)
-            self._forget_old_versions()
+    def _file_name(self, key: tuple[Any, ...]) -> str:
+        """One file for each function, its sources, its arguments and the processor that it was compiled for."""
+        whole = repr((numba.__version__, self._impl.locator.get_source_stamp(), key))
+        return f"{self._impl.filename_base}.{hashlib.sha256(whole.encode()).hexdigest()[:16]}{SUFFIX}"
 
-    def _forget_old_versions(self) -> None:
+    def save_overload(self, sig: Any, data: Any) -> None:
+        if not self._impl.check_cachable(data):
+            return
+        with suppress(OSError):
+            folder = Path(self._cache_path)
+            self._impl.locator.ensure_cache_path()
+            if may_use(folder):
+                path = folder / self._file_name(self._index_key(sig, data.codegen))
+                write_file(path, dumps(self._impl.reduce(data)))
+                self._forget_old_versions(folder)
+
+    def _forget_old_versions(self, folder: Path) -> None:
         """A version in use that loses its cache compiles again."""
-        base = self._impl.filename_base.replace(self._impl.locator.get_disambiguator(), "*")
-        indexes = sorted(Path(self._cache_path).glob(f"{base}.nbi"), key=lambda path: path.stat().st_mtime)
-        for index in indexes[:-KEPT_VERSIONS]:
-            for path in index.parent.glob(f"{index.stem}.*"):
+        base = self._impl.filename_base
+        pattern = base.replace(self._impl.locator.get_disambiguator(), "*")
+        files = sorted(folder.glob(f"{pattern}.*"), key=lambda path: path.stat().st_mtime, reverse=True)
+        versions = list(dict.fromkeys(path.name[: len(base)] for path in files))
+        for path in files:
+            if path.name[: len(base)] in versions[KEPT_VERSIONS:]:
                 path.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -14,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stretto.cli.main import app
+from tests.core.test_compile_cache import DAMAGE, damage
 
 # Warms the cache while it watches, then types what only the simulator calls, and counts the versions of each function.
 WARM = """
@@ -56,11 +58,15 @@ print(len(compiled.buffer))
 
 
 def run_python(program: str, *arguments: str, **environment: str) -> str:
+    return both_streams(program, *arguments, **environment)[0]
+
+
+def both_streams(program: str, *arguments: str, **environment: str) -> tuple[str, str]:
     said = subprocess.run(
         [sys.executable, "-c", program, *arguments], env={**os.environ, **environment}, capture_output=True, text=True
     )
     assert said.returncode == 0, said.stderr
-    return said.stdout
+    return said.stdout, said.stderr
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +102,19 @@ def test_a_server_compiles_nothing_after_it_and_writes_nothing(warmed: dict[str,
     before = sorted(folder.rglob("*"))
     assert run_python(SERVE, STRETTO_CACHE_DIR=str(folder)) == "0\n"
     assert sorted(folder.rglob("*")) == before
+
+
+def test_a_damaged_cache_is_said_once_and_made_anew(warmed: dict[str, Any], folder: Path, tmp_path: Path) -> None:
+    """All files of all that serving needs, each damaged in another way than the one before it."""
+    cache = tmp_path / "cache"
+    shutil.copytree(folder, cache)
+    count = damage(cache / "compiled", *DAMAGE)
+    assert count > len(DAMAGE)
+    compiled, said = both_streams(SERVE, STRETTO_CACHE_DIR=str(cache))
+    assert int(compiled) > 100
+    assert len(said.splitlines()) == 1 and f"{count} of {count} files of the compile cache" in said
+    assert not (cache / "executed").exists()
+    assert both_streams(SERVE, STRETTO_CACHE_DIR=str(cache)) == ("0\n", "")
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -124,8 +124,7 @@ def test_only_the_last_versions_of_a_function_are_kept(house: House, tmp_path: P
     for number in range(6):
         house.write("number.py", f"NUMBER = {number}\n")
         house.ask(tmp_path / "cache")
-    assert len(list((tmp_path / "cache" / "compiled").glob("*.nbi"))) == 4
-    assert len(list((tmp_path / "cache" / "compiled").glob("*.nbc"))) == 4
+    assert len(list((tmp_path / "cache" / "compiled").iterdir())) == 4
 
 
 def test_a_stamp_follows_imports_of_every_form(tmp_path: Path) -> None:

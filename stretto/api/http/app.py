@@ -364,7 +364,8 @@ class App:
     def _authenticate(self, scope: Scope) -> None:
         if not self._access.is_open:
             headers = dict(scope["headers"])
-            self._admit(*(headers.get(name, b"") for name in (b"authorization", b"host", b"origin")))
+            caller = (headers.get(name, b"") for name in (b"authorization", b"host", b"origin"))
+            scope["stretto.account"] = self._admit(*caller)
 
     def _admit(self, authorization: bytes, host: bytes, origin: bytes) -> bytes:
         return self._access.admit(authorization, host, origin)

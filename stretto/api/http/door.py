@@ -15,12 +15,12 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from stretto.api.errors import too_many_connections
-from stretto.api.handover import Handover
 from stretto.api.http.intake import Intake
+from stretto.api.http.traffic import Traffic
 from stretto.api.limits import Limits
 from stretto.api.plane import Plane
 
@@ -67,21 +67,21 @@ class PlainDoor:
 
 
 class TlsDoor:
-    """`connections` are those that have shaken hands."""
+    """`traffic` has the connections that have shaken hands."""
 
     def __init__(
         self,
         listening: socket.socket,
         context: ssl.SSLContext,
         make: Callable[[], asyncio.BaseProtocol],
-        connections: Collection[object],
+        traffic: Traffic,
         plane: Plane,
         limits: Limits,
-        handover: Handover | None = None,
     ):
         self._listening, self._context, self._make = listening, context, make
-        self._connections, self._plane, self._limits = connections, plane, limits
-        self._handover = handover
+        self._traffic, self._plane, self._limits = traffic, plane, limits
+        self._most_handshakes = traffic.most_connections // 2 if traffic.makes_room else HANDSHAKES
+        self._handover = traffic.handover
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None  # until connections are accepted again
         self._handshakes: dict[asyncio.Task[None], None] = {}  # the oldest first
@@ -128,19 +128,24 @@ class TlsDoor:
             if self._handover is not None and handshake is not None:
                 self._handover.comes(handshake)
 
+    @property
+    def _is_full(self) -> bool:
+        return len(self._traffic.connections) + len(self._handshakes) >= self._traffic.most_connections
+
     def adopt(self, accepted: socket.socket) -> asyncio.Task[None] | None:
         """A connection that was accepted, here or by another front end; done when it is there. None: there are too
         many.
         """
-        if len(self._connections) + len(self._handshakes) >= self._limits.connections:
-            self._plane.count_refusal(too_many_connections())
-            accepted.close()  # nobody could read a reason yet
-            return None
-        if len(self._handshakes) >= HANDSHAKES:
+        traffic = self._traffic
+        if len(self._handshakes) >= self._most_handshakes and (traffic.makes_room or not self._is_full):
             self._plane.count_refusal(too_many_connections())
             oldest = next(iter(self._handshakes))
             del self._handshakes[oldest]  # it ends in the next turn, and others may come in this one
             oldest.cancel()
+        if self._is_full and not traffic.make_room():
+            self._plane.count_refusal(too_many_connections())
+            accepted.close()  # nobody could read a reason yet
+            return None
         timeout_s = self._limits.header_timeout_s
         shaking = _let_in(accepted, self._make, ssl=self._context, ssl_handshake_timeout=timeout_s)
         handshake = self._loop.create_task(shaking)

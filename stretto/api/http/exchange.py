@@ -96,6 +96,11 @@ class Direct:
             self.filled(size)
             left = left[size:]
 
+    @property
+    def account(self) -> bytes:
+        """Whose token it came with; nothing where it came without."""
+        return self.asked.account
+
     # -- straight from the socket --------------------------------------------------------------------------------
 
     @property
@@ -224,6 +229,11 @@ class Call:
         self.body = bytearray()
         self._expects = expects  # to be told to go ahead with the body
         self._event = asyncio.Event()  # something came, or nothing will
+
+    @property
+    def account(self) -> bytes:
+        """Whose token it came with; nothing where it came without, or where nobody asked for one."""
+        return self.scope.get("stretto.account", b"")
 
     def came(self, body: bytes) -> None:
         if not self.is_answered:

@@ -49,6 +49,7 @@ class Connection(Intake):
         self.is_half_closed = False
         self.descriptor = -1
         self.is_plain = True
+        self.address = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -56,7 +57,9 @@ class Connection(Intake):
         self.plane.budget.connected(1)
         self.descriptor = transport.get_extra_info("socket").fileno()
         self.is_plain = transport.get_extra_info("sslcontext") is None
-        if len(self.traffic.connections) > self.traffic.most_connections:
+        if self.traffic.makes_room:
+            self.address = str((transport.get_extra_info("peername") or [""])[0])
+        if len(self.traffic.connections) > self.traffic.most_connections and not self.traffic.make_room(self):
             self.refuse(too_many_connections())
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -111,6 +114,11 @@ class Connection(Intake):
         running = self.running
         is_own = self.is_reading and self.has_head and running is self.last
         return running is not None and not running.is_answered and not is_own
+
+    @property
+    def may_give_way(self) -> bool:
+        """To a newcomer, where the listener is full: it owes no answer, and its last call showed no token."""
+        return not (self.is_owing or self.transport.is_closing() or (self.last is not None and self.last.account))
 
     # -- in a crowd ----------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,9 +19,16 @@ class Connection(Protocol):
 
     loop: asyncio.AbstractEventLoop
     transport: asyncio.Transport
+    address: str  # of its client's machine
+    since_s: float  # its last request began, or its last answer was sent
 
     @property
     def is_answering(self) -> bool: ...
+
+    @property
+    def may_give_way(self) -> bool:
+        """It owes no answer, and its last call showed no token."""
+        ...
 
     def end_if_slow(self, now_s: float) -> None: ...
 
@@ -33,6 +40,7 @@ class Traffic:
     """Of one listener: its open connections, at most so many, and the tasks that answer their calls."""
 
     most_connections: int
+    makes_room: bool = False  # for newcomers, when it is full
     connections: set[Connection] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     leaving: deque[Connection] = field(default_factory=deque)  # whose client has closed them
@@ -43,6 +51,19 @@ class Traffic:
         self.connections.add(connection)
         if self.handover is not None:
             self.handover.has(len(self.connections))
+
+    def make_room(self, newcomer: Connection | None = None) -> bool:
+        """Whether somebody gives way to a newcomer: the connection that has been silent for longest, of the address
+        that has most of these. So whoever opens many cannot keep others out, and who showed a token stays.
+        """
+        if not self.makes_room:
+            return False
+        silent = [each for each in self.connections if each is not newcomer and each.may_give_way]
+        if not silent:
+            return False
+        of_address = Counter(connection.address for connection in silent)
+        min(silent, key=lambda each: (-of_address[each.address], each.since_s)).transport.close()
+        return True
 
     def left(self, connection: Connection) -> None:
         self.connections.discard(connection)

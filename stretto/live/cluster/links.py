@@ -19,7 +19,7 @@ from typing import Any
 import zmq
 
 from stretto.core.errors import StrettoError
-from stretto.live.cluster.wire import Bounds, Unreachable, Wire, Wires
+from stretto.live.cluster.wire import HANDSHAKE_FAILED, Bounds, Unreachable, Wire, Wires
 from stretto.live.face.link import Peer
 from stretto.live.face.messages import MAX_PAYLOAD, NONSENSE, plain, text
 
@@ -35,10 +35,8 @@ REFUSED_PAUSE_S = 5.0
 BEATS_KEPT = 8
 MOST_LINKS = 20_000
 MOST_TRANSIT_NS = 10**9
-BOUNDS = Bounds(20_000, MAX_PAYLOAD + 64)
+BOUNDS = Bounds(20_000, MAX_PAYLOAD + 64, 4 * MAX_PAYLOAD)
 BEAT = struct.Struct("<qqq")  # own clock; the other's, from its last beat; and for how long that was held
-HANDSHAKE_FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-HANDSHAKE_FAILED |= zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
 Told = dict[str, Any]
 

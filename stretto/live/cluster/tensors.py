@@ -22,8 +22,8 @@ from stretto.live.face.messages import NONSENSE
 log = logging.getLogger("stretto.cluster")
 
 MAX_BYTES = 1 << 31  # of one frame: as much as a client may send at all
-BOUNDS = Bounds(1_000, MAX_BYTES)
 MOST_EARLY_BYTES = 1 << 30  # that no batch has taken yet
+BOUNDS = Bounds(1_000, MAX_BYTES, MOST_EARLY_BYTES)
 EARLY_S = 10.0  # after which none will
 LINGER_MS = 1_000  # for answers that are on their way when it closes
 COPIED_BYTES = 1 << 16  # less than that is copied rather than kept track of

@@ -17,6 +17,7 @@ from zmq.utils import z85
 
 from stretto.core.errors import StrettoError
 from stretto.live.cluster.keys import Keys
+from stretto.live.cluster.unfinished import LOOK_S, Unfinished
 
 log = logging.getLogger("stretto.cluster")
 
@@ -27,6 +28,13 @@ DOMAIN = b"stretto"
 HANDSHAKE_MS = 5_000
 RECONNECT_MS = 50, 200
 BACKLOG = 1024
+HANDSHAKE_FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+HANDSHAKE_FAILED |= zmq.EVENT_HANDSHAKE_FAILED_AUTH
+WATCHED = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | HANDSHAKE_FAILED
+KEYLESS = (
+    "there is no key (--key-file): only this machine's own addresses are taken, and whoever can run a program here may "
+    "take part in the cluster. Give all its processes one key where others use this machine"
+)
 
 
 class Unreachable(Exception):
@@ -35,10 +43,13 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True)
 class Bounds:
-    """Of a socket, for each that is connected: messages that lie there unread, and bytes of one frame."""
+    """Of a socket, for each that is connected: messages that lie there unread, and bytes of one frame. Without a key,
+    for all together: bytes of messages that are not whole.
+    """
 
     messages: int
     message_bytes: int
+    unfinished_bytes: int
 
 
 class Wires:
@@ -52,6 +63,8 @@ class Wires:
         self._door = None if keys is None else Wire(self, self._plain(zmq.ROUTER, 1000), self._asked)
         if self._door is not None:
             self._door.socket.bind(ZAP)
+        else:
+            log.info(KEYLESS)
 
     def listening(
         self, endpoint: str, heard: Callable[[list[Any]], None], bounds: Bounds, is_large: bool = False
@@ -65,6 +78,8 @@ class Wires:
             socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
             socket.setsockopt(zmq.CURVE_SECRETKEY, self._keys.listening.secret)
         wire = Wire(self, socket, heard, is_large)
+        if self._keys is None:
+            wire.bound_unfinished(bounds)
         try:
             socket.bind(endpoint)
         except zmq.ZMQError as error:
@@ -130,6 +145,9 @@ class Wire:
         self._copies = not is_large
         self._descriptor = int(socket.getsockopt(zmq.FD))  # type: ignore[arg-type]
         self._monitor: Wire | None = None
+        self._watchers: list[tuple[int, Callable[[int], None]]] = []  # events, and who hears of them
+        self._unfinished: Unfinished | None = None
+        self._looking: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._is_due = False
         self._loop.add_reader(self._descriptor, self._read)
@@ -173,7 +191,7 @@ class Wire:
             if self._is_closed:
                 return
             try:
-                frames: list[Any] = self.socket.recv_multipart(zmq.DONTWAIT, copy=self._copies)
+                frames = self._frames()
             except zmq.ZMQError:  # there is nothing more, or the context is closed
                 return
             try:
@@ -183,18 +201,49 @@ class Wire:
         if not self._is_due and not self._is_closed:
             self._read_soon()
 
+    def _frames(self) -> list[Any]:
+        """Of the next message. zmq.ZMQError where there is none."""
+        if self._unfinished is None:
+            return list(self.socket.recv_multipart(zmq.DONTWAIT, copy=self._copies))
+        first = self.socket.recv(zmq.DONTWAIT, copy=False)
+        self._unfinished.heard(int(first.get(zmq.SRCFD)))
+        return [first.bytes if self._copies else first, *self.socket.recv_multipart(zmq.DONTWAIT, copy=self._copies)]
+
     def watch(self, events: int, on_event: Callable[[int], None]) -> None:
         """`on_event` hears what happens to its connections, of these events."""
+        self._watchers.append((events, on_event))
+        if self._monitor is None:
+            self._monitor = Wire(self._wires, self.socket.get_monitor_socket(WATCHED), self._happened)
 
-        def heard(frames: list[Any]) -> None:
-            on_event(struct.unpack_from("=H", frames[0])[0])
+    def _happened(self, frames: list[Any]) -> None:
+        event, value = struct.unpack_from("=HI", frames[0])
+        if self._unfinished is not None and event == zmq.EVENT_ACCEPTED:
+            self._unfinished.accepted(value)
+        elif self._unfinished is not None and event == zmq.EVENT_DISCONNECTED:
+            self._unfinished.left(value)
+        for events, on_event in self._watchers:
+            if event & events:
+                on_event(event)
 
-        self._monitor = Wire(self._wires, self.socket.get_monitor_socket(events), heard)
+    def bound_unfinished(self, bounds: Bounds) -> None:
+        """From the first connection on."""
+        self._unfinished = Unfinished(bounds.unfinished_bytes)
+        self.watch(0, lambda event: None)
+        self._look_at_unfinished(bounds.messages)
+
+    def _look_at_unfinished(self, messages: int) -> None:
+        self.drain(messages)
+        if self._unfinished is not None and not self._is_closed:
+            self._unfinished.look()
+            self._looking = self._loop.call_later(LOOK_S, self._look_at_unfinished, messages)
 
     def close(self) -> None:
         if self._is_closed:
             return
         self._is_closed = True
+        if self._unfinished is not None and self._looking is not None:
+            self._looking.cancel()
+            self._unfinished.close()
         self._loop.remove_reader(self._descriptor)
         if self._monitor is not None:
             self.socket.disable_monitor()

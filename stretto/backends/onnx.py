@@ -20,6 +20,7 @@ from stretto.backends.onnx_session import new_session, providers_of, run_problem
 from stretto.backends.progress import prepared
 from stretto.backends.resident import resident_bytes
 from stretto.backends.source import ModelSource
+from stretto.repository.onnx_tensors import tensor_problem
 
 DTYPES = {
     "tensor(float)": "float32",
@@ -84,12 +85,9 @@ class OnnxModel:
         specs, batches = [], []
         known_as = {name: known for known, name in self._names.items()} if what == "input" else {}
         for node in nodes:
-            if node.type not in DTYPES:
-                raise BackendError(f"{what} {node.name} of {self._label} is a {node.type}; tensors must be numbers")
-            if not node.shape:
-                raise BackendError(
-                    f"{what} {node.name} of {self._label} has no batch axis; export it with the batch as first axis"
-                )
+            problem = tensor_problem(what, node.name, node.type, node.type in DTYPES, len(node.shape))
+            if problem is not None:
+                raise BackendError(f"{self._label} {problem}")
             first, *rest = (size if isinstance(size, int) and size > 0 else None for size in node.shape)
             specs.append(TensorSpec(known_as.get(node.name, node.name), DTYPES[node.type], tuple(rest)))
             batches.append(first)

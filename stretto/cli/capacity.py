@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,18 +15,15 @@ from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
     from stretto.cli.judged_plan import JudgedPlan
-    from stretto.cli.output import Progress
+    from stretto.cli.simulations import Simulations
     from stretto.cli.subject import Choice, Subject
     from stretto.planners.promise import Promise
-    from stretto.report.capacity import Point
     from stretto.sim.capacity import Capacity, Requirement
     from stretto.sim.results import Summary
 
     Promised = Promise | JudgedPlan
 
-SEEDS = (1, 2, 3)
 CURVE = 10  # numbers of workers that a plot shows at least
-SEARCHED = 0.8  # the part of the bar that the search is
 
 MinAccuracy = Annotated[float, typer.Option(metavar="A", help="Answers are at least so accurate (a fraction).")]
 MaxViolation = Annotated[float, typer.Option(metavar="V", help="At most this share of queries is not on time.")]
@@ -62,8 +58,9 @@ def capacity(
 ) -> None:
     """Find the fewest workers that answer a load accurately enough and on time.
 
-    The number is the fewest whose judged plan promises it, or with --planner a policy of that planner; a simulation of
-    that number on other arrivals stands beside the promise.
+    The number is the fewest whose judged plan promises it, or with --planner a policy of that planner, and of which a
+    simulation on other arrivals says the same. A number whose simulation falls short is told of, and a larger one is
+    looked for.
 
     \b
     Examples:
@@ -71,10 +68,12 @@ def capacity(
       stretto capacity latencies.csv --slo-ms 150 --load 2000 --min-accuracy 0.75 --plot capacity.png
       stretto capacity models/app --load 2000 --min-accuracy 0.9 --cost gpu=2.5,cpu=0.1
     """
-    from stretto.cli.judged_plan import fewest_by_bound, judged_plan
+    from stretto.cli.judged_plan import JudgedPlan, fewest_by_bound, judged_plan
+    from stretto.cli.simulations import Simulations
     from stretto.planners.parts.task import task_of
     from stretto.planners.promise import promise_of
     from stretto.sim.capacity import Requirement, least_workers, workers_needed
+    from stretto.sim.simulator import simulate
 
     check_plot(plot)
     about.check_load(load)
@@ -107,29 +106,47 @@ def capacity(
             return judged_plan(chosen, choice, count, load)
         return promise_of(choice.make(), chosen.deployment(count), load)
 
+    def simulated(promised: Promised, seconds: float, seed: int) -> Summary:
+        """At a known load."""
+        if isinstance(promised, JudgedPlan):
+            return promised.simulated(seconds, seed)
+        deployment = chosen.deployment(promised.workers)
+        return simulate(deployment, choice.make(), choice.source(load), seconds=seconds, seed=seed).summary
+
+    simulations: Simulations[Promised] = Simulations(simulated, requirement, seconds)
     with progress_bar("looking for a number of workers") as progress:
 
         def on_tried(tried: int) -> None:
             if progress is not None:
-                progress(SEARCHED * (1 - 0.85**tried))  # how many will be tried is not known
+                progress(1 - 0.85**tried)  # how many will be tried is not known
 
         first_step = 1 if choice.is_judged else None  # the bound is near, and judging takes seconds
-        needed = workers_needed(promise, requirement, least=least, most=max_workers, step=first_step, progress=on_tried)
+        needed = workers_needed(
+            promise,
+            requirement,
+            least=least,
+            most=max_workers,
+            step=first_step,
+            confirms=simulations.confirm,
+            progress=on_tried,
+        )
         curve = list(needed.tried)
         if plot is not None and not choice.is_judged:
             curve = _curve(needed, promise, least, max_workers)
-        seen = _simulated(chosen, choice, needed.promise, load, seconds, progress)
     if plot is not None:
         from stretto.report.capacity import capacity_figure
         from stretto.report.plots import save
 
         title = f"{chosen.application.name}: {load:,.6g} queries/s, SLO {chosen.application.slo_ns / 1e6:g} ms"
         points = [(each.workers, each.accuracy, each.violation) for each in curve]
+        answer = simulations.of(needed.promise)
+        assert answer is not None
+        seen = answer.workers, answer.accuracy, answer.violation
         save(capacity_figure(points, seen, min_accuracy, max_violation, f"{title}, {choice.name}"), plot)
     if as_json:
-        print_json(_document(chosen, choice, requirement, needed, curve, seen, seconds))
+        print_json(_document(chosen, choice, requirement, needed, curve, simulations))
     else:
-        _print(chosen, choice, requirement, needed, seen, seconds, plot)
+        _print(chosen, choice, requirement, needed, simulations, plot)
 
 
 def _document(
@@ -138,8 +155,7 @@ def _document(
     requirement: Requirement,
     needed: Capacity[Promised],
     curve: Sequence[Promised],
-    seen: Point,
-    seconds: float,
+    simulations: Simulations[Promised],
 ) -> dict[str, Any]:
     from stretto.cli.judged_plan import JudgedPlan
 
@@ -155,32 +171,19 @@ def _document(
         "max_violation": requirement.max_violation,
         "workers": needed.workers,
         "expected": promise.figures(),
-        "simulated": {"accuracy": seen[1], "violation": seen[2], "seconds": seconds, "seeds": list(SEEDS)},
-        "tried": [{"workers": o.workers, "accuracy": o.accuracy, "violation": o.violation} for o in curve],
+        "simulated": simulations.as_dict(promise),
+        "tried": [
+            {
+                "workers": each.workers,
+                "accuracy": each.accuracy,
+                "violation": each.violation,
+                "simulated": simulations.as_dict(each),
+            }
+            for each in curve
+        ],
         "judged": promise.as_dict() if isinstance(promise, JudgedPlan) else None,
         "warnings": list(chosen.warnings),
     }
-
-
-def _simulated(
-    chosen: Subject, choice: Choice, promise: Promised, load: float, seconds: float, progress: Progress | None
-) -> Point:
-    """The answer at a known load, the mean of the seeds."""
-    from stretto.cli.judged_plan import JudgedPlan
-    from stretto.sim.simulator import simulate
-
-    def run(seed: int) -> Summary:
-        if isinstance(promise, JudgedPlan):
-            return promise.simulated(seconds, seed)
-        deployment = chosen.deployment(promise.workers)
-        return simulate(deployment, choice.make(), choice.source(load), seconds=seconds, seed=seed).summary
-
-    runs = []
-    for number, seed in enumerate(SEEDS, 1):
-        runs.append(run(seed))
-        if progress is not None:
-            progress(SEARCHED + (1 - SEARCHED) * number / len(SEEDS))
-    return promise.workers, fmean(run.accuracy for run in runs), fmean(run.bad_rate for run in runs)
 
 
 def _curve(needed: Capacity[Promised], promise: object, least: int, most: int) -> list[Promised]:
@@ -200,11 +203,11 @@ def _print(
     choice: Choice,
     requirement: Requirement,
     needed: Capacity[Promised],
-    seen: Point,
-    seconds: float,
+    simulations: Simulations[Promised],
     plot: Path | None,
 ) -> None:
     from stretto.cli.judged_plan import JudgedPlan
+    from stretto.cli.simulations import FALLS_SHORT
     from stretto.report.tables import figures_table
 
     for warning in chosen.warnings:
@@ -213,7 +216,7 @@ def _print(
         f"{promised.workers}": [
             f"{promised.accuracy:.4f}",
             about.at_most(promised.violation),
-            "enough" if requirement.is_met(promised) else "not enough",
+            simulations.verdict(promised),
         ]
         for promised in needed.tried
     }
@@ -227,8 +230,9 @@ def _print(
     least, highest = choice.words
     violation = about.at_most(needed.promise.violation)
     typer.echo(f"  expected   accuracy {least}{needed.promise.accuracy:.4f}, not on time {highest}{violation}")
-    typer.echo(f"  simulated  accuracy {seen[1]:.4f}, not on time {seen[2]:.3%} ({len(SEEDS)} seeds of {seconds:g} s)")
-    if seen[1] < requirement.min_accuracy or seen[2] > requirement.max_violation:
-        typer.echo("warning: the simulation falls short of what is asked for; add a worker", err=True)
+    typer.echo(f"  simulated  {simulations.told(needed.promise)}")
+    for promised in needed.tried:
+        if simulations.verdict(promised) == FALLS_SHORT:
+            typer.echo(f"  not {promised.workers}: simulated {simulations.told(promised, digits=6)}")
     if plot is not None:
         typer.echo(f"plot: {plot}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -17,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stretto.cli.judged_plan import JudgedPlan
+    from stretto.cli.simulations import Simulations
     from stretto.cli.subject import Choice, Subject
     from stretto.sim.capacity import Requirement
     from stretto.sim.cheapest import Cheapest
 
-SEEDS = (1, 2, 3)
 MAX_ROWS = 25
 
 
@@ -90,8 +89,9 @@ def cheapest(
     seconds: float,
     as_json: bool,
 ) -> None:
-    """Search, simulate the answer on other arrivals, and print both."""
-    from stretto.cli.judged_plan import judged_fleet
+    """Search, simulate each fleet that promises enough on other arrivals, and print both."""
+    from stretto.cli.judged_plan import JudgedPlan, judged_fleet
+    from stretto.cli.simulations import Simulations
     from stretto.sim.bounds import fluid_fleet
     from stretto.sim.cheapest import cheapest_fleet
 
@@ -121,17 +121,18 @@ def cheapest(
             if progress is not None:
                 progress(0.9 * (1 - 0.85**tried))  # how many will be tried is not known
 
-        search = cheapest_fleet(promise, bound, requirement, costs, most=max_workers, progress=told)
-        runs = [search.best.promise.simulated(seconds, seed) for seed in SEEDS]
-    seen = fmean(run.accuracy for run in runs), fmean(run.bad_rate for run in runs)
+        simulations: Simulations[JudgedPlan] = Simulations(JudgedPlan.simulated, requirement, seconds)
+        search = cheapest_fleet(
+            promise, bound, requirement, costs, most=max_workers, confirms=simulations.confirm, progress=told
+        )
     if as_json:
-        print_json(_as_dict(chosen, requirement, search, seen, seconds))
+        print_json(_as_dict(chosen, requirement, search, simulations))
     else:
-        _print(chosen, requirement, search, seen, seconds)
+        _print(chosen, requirement, search, simulations)
 
 
 def _as_dict(
-    chosen: Subject, requirement: Requirement, search: Cheapest[JudgedPlan], seen: tuple[float, float], seconds: float
+    chosen: Subject, requirement: Requirement, search: Cheapest[JudgedPlan], simulations: Simulations[JudgedPlan]
 ) -> dict[str, Any]:
     best = search.best
     return {
@@ -144,13 +145,14 @@ def _as_dict(
         "cost_per_hour": best.cost,
         "cost_per_hour_at_least": search.least_cost,
         "expected": {"accuracy": best.promise.accuracy, "violation": best.promise.violation},
-        "simulated": {"accuracy": seen[0], "violation": seen[1], "seconds": seconds, "seeds": list(SEEDS)},
+        "simulated": simulations.as_dict(best.promise),
         "tried": [
             {
                 "fleet": search.fleet(trial),
                 "cost_per_hour": trial.cost,
                 "accuracy": trial.promise.accuracy,
                 "violation": trial.promise.violation,
+                "simulated": simulations.as_dict(trial.promise),
                 "is_enough": trial.is_enough,
             }
             for trial in search.tried
@@ -161,7 +163,7 @@ def _as_dict(
 
 
 def _print(
-    chosen: Subject, requirement: Requirement, search: Cheapest[JudgedPlan], seen: tuple[float, float], seconds: float
+    chosen: Subject, requirement: Requirement, search: Cheapest[JudgedPlan], simulations: Simulations[JudgedPlan]
 ) -> None:
     from stretto.report.tables import figures_table
 
@@ -173,7 +175,7 @@ def _print(
             f"{trial.cost:,.4g}",
             f"{trial.promise.accuracy:.4f}",
             about.at_most(trial.promise.violation),
-            "cheapest" if trial is search.best else "enough" if trial.is_enough else "not enough",
+            "cheapest" if trial is search.best else simulations.verdict(trial.promise),
         ]
         for trial in search.tried
         if trial in near
@@ -187,7 +189,5 @@ def _print(
     promise = search.best.promise
     typer.echo(f"  served by  {promise.verdict.candidate}")
     typer.echo(f"  expected   accuracy {promise.accuracy:.4f}, not on time {about.at_most(promise.violation)}")
-    typer.echo(f"  simulated  accuracy {seen[0]:.4f}, not on time {seen[1]:.3%} ({len(SEEDS)} seeds of {seconds:g} s)")
+    typer.echo(f"  simulated  {simulations.told(promise)}")
     typer.echo(f"  no fleet of these kinds costs less than {search.least_cost:,.4g} an hour, by the fluid bound")
-    if seen[0] < requirement.min_accuracy or seen[1] > requirement.max_violation:
-        typer.echo("warning: the simulation falls short of what is asked for; add a worker", err=True)

@@ -9,6 +9,7 @@ from stretto.config.fields import Fields
 from stretto.core.errors import StrettoError
 from stretto.repository.files import Place
 from stretto.repository.onnx_header import OnnxHeader, OnnxTensor, read_onnx_header
+from stretto.repository.onnx_tensors import tensor_problem
 from stretto.repository.tensors import InputTensor, OutputTensor, shape_list, shape_text
 
 # What each way of keeping a model ends in. Pickles (.pt, .pth, .pkl, .bin) are not among them.
@@ -64,6 +65,12 @@ def check_tensors(
     if model.header is None:
         return
     place, header = model.place, model.header
+    for what, tensors in (("input", header.inputs), ("output", header.outputs)):
+        for tensor in tensors:
+            rank = None if tensor.shape is None else len(tensor.shape)
+            problem = tensor_problem(what, tensor.name, str(tensor.dtype), tensor.is_number, rank)
+            if problem is not None:
+                place.fail(problem)
     found_input = _named(place, "input", header.inputs, takes.name)
     found_output = _named(place, "output", header.outputs, gives.name)
     if len(header.inputs) > 1:

@@ -21,7 +21,9 @@ MODEL_GRAPH = 7
 GRAPH_INITIALIZER, GRAPH_INPUT, GRAPH_OUTPUT = 5, 11, 12
 TENSOR_NAME = 8
 VALUE_NAME, VALUE_TYPE = 1, 2
-TYPE_TENSOR = 1
+TYPE_TENSOR, TYPE_SEQUENCE, TYPE_MAP = 1, 4, 5
+OTHER_TYPES = {TYPE_SEQUENCE: "sequence", TYPE_MAP: "map", 8: "sparse tensor", 9: "optional value"}
+SEQUENCE_ELEMENT = 1
 TENSOR_ELEMENT, TENSOR_SHAPE = 1, 2
 SHAPE_DIM = 1
 DIM_VALUE = 1
@@ -40,15 +42,24 @@ ELEMENT_TYPES = {
     12: "uint32",
     13: "uint64",
 }
+NUMBERS = frozenset(ELEMENT_TYPES.values())
+OTHER_ELEMENTS = {8: "string", 14: "complex64", 15: "complex128", 16: "bfloat16"}
 
 
 @dataclass(frozen=True)
 class OnnxTensor:
-    """An input or output. A size of None is free; a shape or dtype of None is not told."""
+    """An input or output. A size of None is free; a shape or dtype of None is not told. The dtype of what is no tensor
+    of numbers is what it is in words.
+    """
 
     name: str
     dtype: str | None
     shape: tuple[int | None, ...] | None
+
+    @property
+    def is_number(self) -> bool:
+        """As far as it tells."""
+        return self.dtype is None or self.dtype in NUMBERS
 
 
 @dataclass(frozen=True)
@@ -225,7 +236,20 @@ def read_tensor(walk: Walk, end: int) -> OnnxTensor:
             for kind, kind_wire, kind_stop in walk.fields(stop):
                 if (kind, kind_wire) == (TYPE_TENSOR, BYTES):
                     dtype, shape = _tensor_type(walk, kind_stop)
+                elif kind_wire == BYTES and kind in OTHER_TYPES:
+                    dtype = _other_type(walk, kind, kind_stop)
     return OnnxTensor(name, dtype, shape)
+
+
+def _other_type(walk: Walk, kind: int, end: int) -> str:
+    """In words; of a sequence also what it is of."""
+    if kind == TYPE_SEQUENCE:
+        for element, wire, stop in walk.fields(end):
+            if (element, wire) == (SEQUENCE_ELEMENT, BYTES):
+                inside = [part for part, part_wire, _ in walk.fields(stop) if part_wire == BYTES]
+                if inside[:1] == [TYPE_MAP]:
+                    return "sequence of maps"
+    return OTHER_TYPES[kind]
 
 
 def _tensor_type(walk: Walk, end: int) -> tuple[str | None, tuple[int | None, ...] | None]:
@@ -233,7 +257,8 @@ def _tensor_type(walk: Walk, end: int) -> tuple[str | None, tuple[int | None, ..
     shape: tuple[int | None, ...] | None = None
     for number, wire, stop in walk.fields(end):
         if (number, wire) == (TENSOR_ELEMENT, VARINT):
-            dtype = ELEMENT_TYPES.get(walk.value, f"ONNX element type {walk.value}")
+            known = ELEMENT_TYPES | OTHER_ELEMENTS
+            dtype = known.get(walk.value, f"ONNX element type {walk.value}")
         elif (number, wire) == (TENSOR_SHAPE, BYTES):
             shape = tuple(_size(walk, size) for number, _, size in walk.fields(stop) if number == SHAPE_DIM)
     return dtype, shape

@@ -3,6 +3,8 @@
 Accuracy rises with the workers, so the fewest that are accurate enough are bisected for. Violations do not simply fall:
 a policy with room to spare trades some for accuracy. So the number goes up from there, in growing steps, until they are
 few enough, and is bisected between the last two. The numbers just below the answer are looked at in any case.
+
+A promise alone is not enough where it can be checked: a number whose promise a simulation refutes is not the answer.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from stretto.planners.parts.task import Task
 
 LOOK_BELOW = 2  # how far below an answer a smaller one is looked for
 MAX_LOAD = 1e9
+ROUNDING = 1e-9
 
 
 class Promised(Protocol):
@@ -38,6 +41,15 @@ Promise = TypeVar("Promise", bound=Promised)
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What a simulation of so many workers showed."""
+
+    workers: int
+    accuracy: float
+    violation: float
+
+
+@dataclass(frozen=True)
 class Requirement:
     """At this load (queries/s), answers at least so accurate, and at most this share of queries not on time."""
 
@@ -52,13 +64,16 @@ class Requirement:
             if not 0 <= value <= 1:
                 raise StrettoError(f"the {what} asked for is {value:g}; it must be a fraction from 0 to 1")
 
-    def is_met(self, promise: Promised) -> bool:
-        return promise.accuracy >= self.min_accuracy and promise.violation <= self.max_violation
+    def is_met(self, promise: Promised | Seen) -> bool:
+        """But for what rounding takes from a mean, as from that of a million queries with the same accuracy."""
+        return promise.accuracy >= self.min_accuracy - ROUNDING and promise.violation <= self.max_violation + ROUNDING
 
 
 @dataclass(frozen=True, eq=False)
 class Capacity(Generic[Promise]):
-    """The fewest workers whose promise meets the requirement, and every number that was tried, in order."""
+    """The fewest workers whose promise meets the requirement and is confirmed, and every number that was tried, in
+    order.
+    """
 
     workers: int
     tried: tuple[Promise, ...]
@@ -75,10 +90,11 @@ def workers_needed(
     least: int = 1,
     most: int = 4096,
     step: int | None = None,
+    confirms: Callable[[Promise], bool] = lambda promise: True,
     progress: Callable[[int], None] | None = None,
 ) -> Capacity[Promise]:
-    """Search from `least` to `most` workers, in steps that grow from `step`, or from `least`. `progress` hears how many
-    numbers were tried.
+    """Search from `least` to `most` workers, in steps that grow from `step`, or from `least`. `confirms` is asked about
+    each promise that meets the requirement, and may be asked again. `progress` hears how many numbers were tried.
     """
     known: dict[int, Promise] = {}
 
@@ -90,10 +106,10 @@ def workers_needed(
         return known[count]
 
     def is_accurate(count: int) -> bool:
-        return promised(count).accuracy >= requirement.min_accuracy
+        return promised(count).accuracy >= requirement.min_accuracy - ROUNDING
 
     def meets(count: int) -> bool:
-        return requirement.is_met(promised(count))
+        return requirement.is_met(promised(count)) and confirms(promised(count))
 
     if least > most:
         raise StrettoError(_too_few(requirement, most, f"at least {least} could answer so many in time"))
@@ -106,6 +122,8 @@ def workers_needed(
         if enough == most:
             last = known[most]
             seen = f"they promise accuracy {last.accuracy:.4f} and {last.violation:.3%} not on time"
+            if requirement.is_met(last):
+                seen += ", and a simulation of them falls short of that"
             raise StrettoError(_too_few(requirement, most, seen))
         below, enough, step = enough, min(enough + step, most), 2 * step
     enough = _bisected(meets, below, enough)

@@ -1,4 +1,4 @@
-"""The cheapest fleet of several kinds of workers whose promise is kept.
+"""The cheapest fleet of several kinds of workers whose promise is kept, and confirmed where it can be checked.
 
 A promise is dear to look at (the judge takes seconds), the fluid bound costs nothing. So the search goes by rays: the
 numbers of all kinds but the cheapest are fixed, and the fewest of the cheapest are looked for. Rays come in the order
@@ -70,13 +70,15 @@ def cheapest_fleet(
     costs: Mapping[str, float],
     *,
     most: int,
+    confirms: Callable[[Promise], bool] = lambda promise: True,
     progress: Callable[[int], None] | None = None,
 ) -> Cheapest[Promise]:
     """At most `most` workers in all. `bound` is the cheapest fleet of the fluid bound with the numbers of some kinds
-    fixed, or None where there is none with so many workers. StrettoError where no fleet is enough.
+    fixed, or None where there is none with so many workers. `confirms` is asked once about each promise that meets the
+    requirement. StrettoError where no fleet is enough.
     """
     check_costs(costs)
-    search = _Search(promise, bound, requirement, costs, most, progress)
+    search = _Search(promise, bound, requirement, costs, most, confirms, progress)
     free = bound({})
     if free is None:
         raise StrettoError(
@@ -96,9 +98,11 @@ class _Search(Generic[Promise]):
         requirement: Requirement,
         costs: Mapping[str, float],
         most: int,
+        confirms: Callable[[Promise], bool],
         progress: Callable[[int], None] | None,
     ) -> None:
         self._promise, self._bound, self._requirement = promise, bound, requirement
+        self._confirms = confirms
         self._costs, self._most, self._progress = costs, most, progress
         self.filler = min(costs, key=lambda kind: costs[kind])
         self.others = [kind for kind in costs if kind != self.filler]
@@ -120,8 +124,9 @@ class _Search(Generic[Promise]):
             raise StrettoError(
                 f"{self._most} workers are not enough for {self._requirement.load:g} queries/s with accuracy "
                 f"{self._requirement.min_accuracy:g} and at most {self._requirement.max_violation:.3%} not on time: "
-                f"the largest fleet tried promises {last.accuracy:.4f} and {last.violation:.3%}; ask for less, or allow"
-                " more workers"
+                f"the largest fleet tried promises {last.accuracy:.4f} and {last.violation:.3%}"
+                f"{', and a simulation of it falls short of that' if self._requirement.is_met(last) else ''}; ask for "
+                "less, or allow more workers"
             )
         return self.best
 
@@ -205,7 +210,8 @@ class _Search(Generic[Promise]):
         fleet = dict(zip(self._costs, counts, strict=True))
         promise = self._promise(fleet)
         cost = sum(self._costs[kind] * number for kind, number in fleet.items())
-        self.trials[counts] = Trial(counts, cost, promise, self._requirement.is_met(promise))
+        is_enough = self._requirement.is_met(promise) and self._confirms(promise)
+        self.trials[counts] = Trial(counts, cost, promise, is_enough)
         if self._progress is not None:
             self._progress(len(self.trials))
         return self.trials[counts].is_enough

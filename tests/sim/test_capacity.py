@@ -12,7 +12,7 @@ from stretto.core.plan import Table
 from stretto.planners.parts.task import task_of
 from stretto.planners.promise import Promise, promise_of
 from stretto.planners.ramsis.planner import Ramsis
-from stretto.sim.capacity import Requirement, least_workers, workers_needed
+from stretto.sim.capacity import Requirement, Seen, least_workers, workers_needed
 from tests.planners.parts.tasks import small_deployment, small_task
 
 TABLE = Table(1, np.zeros((2, 1), np.int32), np.zeros((2, 1), np.int32))
@@ -49,6 +49,46 @@ def test_as_exhaustive_search_where_more_workers_promise_more(
     assert found.workers == expected == found.promise.workers
     assert len(found.tried) <= 4 * np.log2(len(promises) + 1) + 6
     assert [one.workers for one in found.tried] == sorted({one.workers for one in found.tried})
+
+
+@given(
+    gains=st.lists(st.floats(0, 0.2), min_size=1, max_size=40),
+    wanted=st.floats(0, 1),
+    confirmed_from=st.integers(1, 45),
+)
+def test_the_answer_is_the_fewest_that_is_confirmed_too(gains: list[float], wanted: float, confirmed_from: int) -> None:
+    """It once ended at the fewest by promise, also where the simulation beside it said that these fall short."""
+    promises = told(np.minimum(1.0, np.cumsum(gains)).tolist(), [0.0] * len(gains))
+    requirement = Requirement(1.0, wanted, 0.0)
+    asked: list[int] = []
+
+    def confirms(promised: Promise) -> bool:
+        asked.append(promised.workers)
+        assert requirement.is_met(promised)
+        return promised.workers >= confirmed_from
+
+    expected = next(
+        (one.workers for one in promises if requirement.is_met(one) and one.workers >= confirmed_from), None
+    )
+    most = len(promises)
+    if expected is None:
+        says = "a simulation of them falls short" if requirement.is_met(promises[-1]) else "are not enough"
+        with pytest.raises(StrettoError, match=says):
+            workers_needed(lambda n: promises[n - 1], requirement, most=most, confirms=confirms)
+        return
+    found = workers_needed(lambda n: promises[n - 1], requirement, most=most, confirms=confirms)
+    assert found.workers == expected and expected in asked
+    assert len(set(asked)) <= 2 * np.log2(most + 1) + 4
+
+
+def test_what_rounding_takes_is_not_missed() -> None:
+    """README's line: 7 workers answer all with one variant of 0.95, whose mean over a load is 0.9499999999999998."""
+    requirement = Requirement(1.0, 0.95, 0.01)
+    seen = Seen(7, float(np.mean(np.full(3, 0.9499999999999998))), 0.01 + 1e-17)
+    assert requirement.is_met(seen)
+    assert not requirement.is_met(replace(seen, accuracy=0.94999)) and not requirement.is_met(
+        replace(seen, violation=0.0101)
+    )
 
 
 def test_violations_that_rise_again_do_not_hide_a_small_number() -> None:

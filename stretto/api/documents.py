@@ -40,6 +40,7 @@ def welcome(is_management: bool) -> dict[str, Any]:
         "ready": "GET /v2/health/ready",
         "application": "GET /v2/models/APPLICATION",
         "inference": "POST /v2/models/APPLICATION/infer",
+        "feedback": "POST /v2/models/APPLICATION/feedback",
     }
     if is_management:
         calls |= {"applications": "POST /v2/repository/index", "workers": "GET /v2/fleet", "metrics": "GET /metrics"}

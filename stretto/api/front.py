@@ -96,6 +96,7 @@ class FrontPlane(Plane):
         self.starts("waiting for the scheduler", 0.0)
         self.control = FrontControl(self, service)
         self._front = service
+        self.feedback = None  # another front end may be sent the label
         self.is_told_to_leave = False  # itself, whatever the scheduler says
 
     def directed(self, directory: Directory) -> None:

@@ -11,6 +11,7 @@ from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from stretto.api.feedback import Feedback
 from stretto.api.front_counts import FrontCounts
 from stretto.api.logs import lost_lines
 from stretto.api.plane import Plane
@@ -81,12 +82,33 @@ class Metrics:
             yield restarts.of({}, lambda counts: {"": counts.restarts})
             connections = _Family(GaugeMetricFamily, fronts, "front_end_connections", "HTTP connections that are open.")
             yield connections.of({}, lambda counts: {"": counts.connections})
+        if plane.feedback is not None and not fronts:
+            yield from _agreement(plane.feedback)
         regions = plane.regions
         if regions.is_allowed:
             yield _gauge(
                 "stretto_shared_memory_regions", "Regions registered, or still used by a request.", regions.open
             )
             yield _gauge("stretto_shared_memory_bytes", "What they have together.", regions.open_bytes)
+
+
+def _agreement(feedback: Feedback) -> Iterator[Any]:
+    labels = ["application", "variant"]
+    counted = CounterMetricFamily("stretto_feedback", "Labelled queries.", labels=[*labels, "result"])
+    expected = CounterMetricFamily(
+        "stretto_feedback_expected", "Labelled queries that are right by the accuracy that was stated.", labels=labels
+    )
+    for label, agreement in feedback.agreements.items():
+        counted.add_metric([*label, "right"], agreement.right)
+        counted.add_metric([*label, "wrong"], agreement.wrong)
+        if agreement.expected:
+            expected.add_metric(label, agreement.expected)
+    yield counted
+    yield expected
+    refused = CounterMetricFamily("stretto_feedback_refused", "Labels that count for nothing.", labels=["reason"])
+    for reason, count in feedback.refused.items():
+        refused.add_metric([reason], count)
+    yield refused
 
 
 class _Family:

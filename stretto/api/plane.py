@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from stretto.api.answers import RETRY_S, SENTENCES, answer, refusal
 from stretto.api.askers import Askers
@@ -15,6 +15,7 @@ from stretto.api.budget import Budget
 from stretto.api.control import Control
 from stretto.api.datatypes import DATATYPE_OF
 from stretto.api.errors import ApiError, Reason, no_room, not_found
+from stretto.api.feedback import Feedback
 from stretto.api.images import (
     INLINE_US,
     ImageThreads,
@@ -64,6 +65,7 @@ class Plane:
         self.refused: dict[str, int] = {}  # requests that became no query, by reason
         self.tracing: Tracing | None = None  # where spans are wanted
         self.rates: Rates | None = None  # where clients are limited
+        self.feedback: Feedback | None = Feedback()  # None: not here
         self.fronts: Callable[[], Mapping[str, FrontCounts]] = dict  # what front ends count, where there are any
         self.wants_to_leave = False  # it serves on for a while, but balancers are to send nothing more
         self.control = Control(self)
@@ -279,6 +281,15 @@ class Plane:
         request.inputs = [InputTensor(files.input.name, DATATYPE_OF[files.input.dtype], array)]
         request.spent_ns += clock() - came_ns
 
+    def take_feedback(self, application: str, content: dict[str, Any]) -> dict[str, int]:
+        """Labels of earlier requests: what became of them. ApiError where they cannot be taken."""
+        if self.feedback is None or self.fronts():
+            raise not_found("feedback is taken where one process answers all clients, not beside front ends")
+        files = self.service.files.get(application)
+        if files is None:
+            raise self.not_served(application)
+        return self.feedback.take(files, content)
+
     def cancel(self, entered: Request) -> None:
         if entered.outcome is None:
             self.service.engine.cancel(entered)
@@ -358,6 +369,8 @@ class Plane:
                 parameters = {} if client < 0 else self._askers.told(client)
                 if outcome is Outcome.ON_TIME or outcome is Outcome.LATE:
                     response = answer(entered, files, request.id, wanted)
+                    if request.id and self.feedback is not None:
+                        self.feedback.keep(request.id, entered, files.output)
                     if parameters:
                         response.parameters.update(parameters)
                     if span is not None and target is not None:

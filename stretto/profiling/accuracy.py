@@ -136,14 +136,8 @@ def measured(
         true_values = data.labels[first : first + len(values)]
         if values.shape != true_values.shape:
             raise BackendError(f"the model gives {values.shape[1:]} per query, not {gives.shape}; export it again")
-        right += int(within(values, true_values, gives.tolerance or 0.0).sum())
+        right += int(gives.are_right(values, true_values).sum())
     return Evaluation(right / len(data.labels), (), np.zeros((0, 0), np.int64), len(data.labels))
-
-
-def within(values: Array, true_values: Array, tolerance: float) -> NDArray[np.bool_]:
-    """Of each row, whether all its values are right. What is no number is wrong."""
-    is_near = np.abs(values.astype(np.float64) - true_values) <= tolerance
-    return np.asarray(is_near.reshape(len(values), -1).all(axis=1))
 
 
 def evaluate(

@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.config.fields import Fields, shown
 
@@ -114,6 +116,14 @@ class OutputTensor:
     def can_be_right(self) -> bool:
         """Somebody said when an answer is right."""
         return self.kind.has_classes or self.tolerance is not None
+
+    def are_right(self, said: NDArray[Any], truth: NDArray[Any]) -> NDArray[np.bool_]:
+        """Of each row: whether its classes are the true ones, or its values near enough. What is no number is wrong."""
+        if self.kind.has_classes:
+            is_right = said == truth
+        else:
+            is_right = np.abs(said.astype(np.float64) - truth) <= (self.tolerance or 0.0)
+        return np.asarray(is_right.reshape(len(said), -1).all(axis=1))
 
     @property
     def classes(self) -> int:

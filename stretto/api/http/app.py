@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from stretto.api.access import Access
 from stretto.api.errors import ApiError, Reason, as_api_error, not_found, too_large
+from stretto.api.feedback import BODY_BYTES as FEEDBACK_BYTES
 from stretto.api.http.compression import WORTH_PACKING, deflate, inflate, wanted
 from stretto.api.http.decode import Decoder, parse_json
 from stretto.api.http.encode import JSON_TYPE, encode_error, encode_json, encode_response
@@ -140,6 +141,10 @@ class App:
         if rest == ["infer"]:
             _allow(method, "POST")
             return await self._infer(scope, receive, name, version)
+        if rest == ["feedback"] and not version:
+            _allow(method, "POST")
+            body = await _body(receive, min(FEEDBACK_BYTES, self._limits.header_json_bytes))
+            return _json(plane.take_feedback(name, parse_json(body)))
         if rest == ["trace", "setting"]:
             content = await self._posted(scope, receive)
             return _json(trace_setting(plane, name, content, self._is_management))

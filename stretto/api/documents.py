@@ -273,7 +273,7 @@ def _judged_fleet(judged: JudgedFleet, now_ns: int) -> dict[str, Any]:
         "cost_per_hour": round(judged.cost, 6),
         "queries_per_s": round(judged.load, 3),
         "not_on_time": round(judged.late, 6),
-        "accuracy": round(judged.accuracy, 6),
+        "accuracy": None if judged.accuracy is None else round(judged.accuracy, 6),
         "candidate": judged.candidate,
         "age_s": round((now_ns - judged.now_ns) / NS_PER_S, 3),
     }

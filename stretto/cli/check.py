@@ -115,7 +115,7 @@ def _as_json(
 
 
 def _print(repository: Repository, kind: str, rows: dict[str, list[dict[str, Any]]], problems: Problems) -> None:
-    from stretto.report.tables import figures_table
+    from stretto.report.tables import figures_table, told_beside
     from stretto.repository.images import sizes_text
     from stretto.repository.tensors import shape_text
 
@@ -126,7 +126,7 @@ def _print(repository: Repository, kind: str, rows: dict[str, list[dict[str, Any
             title += f", {application.classes} classes"
         table = {
             row["name"] if row["enabled"] else f"{row['name']} (off)": [
-                _accuracy(row["accuracy"], row["accuracy_source"], row["stated_accuracy"]),
+                _accuracy(row["accuracy"], row["accuracy_source"]),
                 *(_figures(row["p95_ms"][str(batch)]) for batch in BATCHES),
                 _figures(None if row["memory_bytes"] is None else row["memory_bytes"] / 1e6),
                 str(row["profile"]),
@@ -134,6 +134,9 @@ def _print(repository: Repository, kind: str, rows: dict[str, list[dict[str, Any
             for row in rows[application.name]
         }
         print_tables(figures_table(title, "variant", columns, table))
+        stated = {row["name"]: (row["accuracy"], row["stated_accuracy"]) for row in rows[application.name]}
+        for sentence in told_beside(stated):
+            typer.echo(sentence)
         if application.input.sizes or len(application.input.encodings) > 1:
             height, width = application.input.shape[-2:]
             sizes = application.input.sizes or ((height, width),)
@@ -146,13 +149,10 @@ def _print(repository: Repository, kind: str, rows: dict[str, list[dict[str, Any
     typer.echo(", ".join(count for count in counts if count) or "no problems")
 
 
-def _accuracy(value: float | None, source: str, stated: float | None) -> str:
+def _accuracy(value: float | None, source: str) -> str:
     from stretto.report.tables import share
 
-    if value is None:
-        return "unknown"
-    beside = "" if stated in (None, value) else f" (stated {share(stated)})"
-    return share(value) + ("" if source == "measured" else f" ({source})") + beside
+    return "unknown" if value is None else share(value) + ("" if source == "measured" else f" ({source})")
 
 
 def _figures(value: float | None) -> str:

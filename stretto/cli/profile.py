@@ -175,7 +175,7 @@ def _one(session: Any, number: int, progress: Progress | None) -> ProfiledVarian
 def _print(profiled_variants: list[ProfiledVariant], kind: str, dry_run: bool) -> None:
     from stretto.profiling.pareto import pareto_front
     from stretto.profiling.session import points_of
-    from stretto.report.tables import figures_table
+    from stretto.report.tables import figures_table, told_beside
 
     by_application: dict[str, list[ProfiledVariant]] = {}
     for profiled in profiled_variants:
@@ -203,6 +203,8 @@ def _print(profiled_variants: list[ProfiledVariant], kind: str, dry_run: bool) -
         for source in sorted({variant.accuracy_source for variant in variants} - {"measured"}):
             remedy = ", for the model has changed or was never measured; give --data FILE.npz" * (source == "unknown")
             typer.echo(f"† accuracy not measured here: {source}{remedy}")
+        for sentence in told_beside({variant.name: (variant.accuracy, variant.stated) for variant in variants}):
+            typer.echo(sentence)
         points = points_of(variants, ends[0])
         if len(points) > 1:
             front = pareto_front(points)
@@ -231,13 +233,10 @@ def _print_evidence(name: str, stored: StoredEvidence, dry_run: bool) -> None:
 
 
 def _accuracy(variant: ProfiledVariant) -> str:
-    """What is stated stands beside what was measured where they differ."""
     from stretto.report.tables import share
 
-    if variant.accuracy is None:
-        return "unknown†"
-    beside = "" if variant.stated in (None, variant.accuracy) else f" (stated {share(variant.stated)})"
-    return share(variant.accuracy) + ("" if variant.accuracy_source == "measured" else "†") + beside
+    value = "unknown" if variant.accuracy is None else share(variant.accuracy)
+    return value + ("" if variant.accuracy_source == "measured" else "†")
 
 
 def _quantiles(variant: ProfiledVariant, size: int) -> str:

@@ -43,7 +43,7 @@ class JudgedFleet:
     cost: float  # an hour
     load: float  # queries/s that it is for
     late: float  # as it is promised
-    accuracy: float
+    accuracy: float | None  # None where nobody knows that of a variant
     candidate: str
     is_enough: bool = True  # False: more would be needed, and the bounds do not allow them
     now_ns: int = 0  # when it was known

@@ -32,6 +32,15 @@ def share(value: float) -> str:
     return f"{value:.2%}"
 
 
+def told_beside(accuracies: Mapping[str, tuple[float | None, float | None]]) -> list[str]:
+    """A sentence for each variant whose accuracy differs from the one that is stated; given as both, by name."""
+    return [
+        f"{name}: {share(stated)} is stated in variant.toml, and {share(accuracy)}, which was measured, counts"
+        for name, (accuracy, stated) in accuracies.items()
+        if accuracy is not None and stated is not None and share(accuracy) != share(stated)
+    ]
+
+
 def milliseconds(value: float) -> str:
     """Three figures that matter, and no more than two decimals."""
     return f"{value:.2f}" if abs(value) < 100 else f"{value:,.0f}"

@@ -68,12 +68,13 @@ def cheapest_judged(deployment: Deployment, rates: Rates, needs: FleetNeeds, jud
         kind: min(max(count, needs.bounds[kind][0]), needs.bounds[kind][1]) for kind, count in cheapest.fleet().items()
     }
     verdict = cheapest.best.promise.verdict
+    is_known = all(variant.has_accuracy for variant in deployment.variants)
     return JudgedFleet(
         wanted,
         sum(needs.costs[kind] * count for kind, count in wanted.items()),
         requirement.load,
         verdict.promise.late,
-        verdict.promise.accuracy,
+        verdict.promise.accuracy if is_known else None,
         str(verdict.candidate),
         all(wanted[kind] >= count for kind, count in cheapest.fleet().items()),
     )

@@ -23,6 +23,7 @@ from tests.api.serving import INFER, PINNED, Running, images, json_body, reposit
 INDEX = "/v2/repository/index"
 LOAD = "/v2/repository/models/fashion/load"
 UNKNOWN = "its accuracy is not known"
+QUICK = ("--budget-s", 0.3, "--batches", "1,4", "--no-judge")
 
 
 @pytest.fixture
@@ -37,6 +38,8 @@ def models(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def running(models: Path) -> Iterator[Running]:
+    profiled = command("profile", models / "fashion", *QUICK)  # so that workers are of the kind that is measured later
+    assert profiled.exit_code == 0, profiled.output
     with Running(models, only=(), planner="priced") as server:
         yield server
 
@@ -78,7 +81,7 @@ def test_a_changed_model_has_no_accuracy_until_it_is_measured(
     before = json.loads((linear / "metrics.json").read_text())["accuracy"]
     assert parameters_of(running, PINNED)["expected_accuracy"] == before
     negate(linear / "model.onnx")
-    profiled = command("profile", models / "fashion", "--variant", "linear", "--budget-s", 0.3, "--no-judge")
+    profiled = command("profile", models / "fashion", *QUICK)
     assert profiled.exit_code == 0 and "unknown†" in profiled.stdout and f"{before:.2%}" not in profiled.stdout
 
     checked = command("check", models)
@@ -108,7 +111,7 @@ def test_a_changed_model_has_no_accuracy_until_it_is_measured(
     data = tmp_path / "test.npz"
     sample = np.load(models / "fashion" / "sample.npz")
     np.savez(data, inputs=sample["inputs"], labels=sample["labels"])
-    measured = command("profile", models / "fashion", "--budget-s", 0.3, "--no-judge", "--data", data)
+    measured = command("profile", models / "fashion", *QUICK, "--data", data)
     assert measured.exit_code == 0, measured.output
     assert running.ask("POST", LOAD, b"{}", "management").status == 200
     assert parameters_of(running, PINNED)["expected_accuracy"] < 0.2

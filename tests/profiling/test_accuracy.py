@@ -141,7 +141,7 @@ def test_the_answer_is_the_output_that_is_named() -> None:
         evaluate(model, data, 3)
 
 
-VALUES = OutputTensor("x", "float32", (3,), OutputKind.VALUES, tolerance=0.5)
+VALUES = OutputTensor("output", "float32", (3,), OutputKind.VALUES, tolerance=0.5)
 
 
 def test_values_are_right_within_the_tolerance_and_never_by_the_largest(tmp_path: Path) -> None:

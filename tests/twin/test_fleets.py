@@ -57,6 +57,16 @@ def test_it_is_the_cheapest_of_all_that_are_enough(needed: float) -> None:
     assert found.load == pytest.approx(2 * RATE) and len(seen) < 150
 
 
+def test_an_accuracy_that_nobody_knows_is_not_told() -> None:
+    deployment = two_kinds()
+    first, *others = deployment.applications
+    variant, *more = first.variants
+    unknown = replace(first, variants=(replace(variant, has_accuracy=False), *more))
+    deployment = replace(deployment, applications=(unknown, *others))
+    found = cheapest_judged(deployment, RATES, FleetNeeds(COSTS, BOUNDS, 0.01), judged_by_power(19.0, []))
+    assert found.accuracy is None and found.is_enough
+
+
 def test_it_carries_more_than_was_measured_where_that_is_asked_for() -> None:
     seen: list[float] = []
 

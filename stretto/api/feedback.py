@@ -30,14 +30,18 @@ SEVERAL = "several"  # stands where the variant's name would: the rows of one re
 
 @dataclass(slots=True)
 class Answered:
-    """`said` has a class or values for each row; None since it was labelled. `expected`: how many rows are right, by
-    the accuracy that the answer stated; below 0 where that is not known.
+    """`said` has a class or values for each row, the classes as a list: a call has many labels, each by itself. None
+    since it was labelled. `expected`: how many rows are right, by the accuracy that the answer stated; below 0 where
+    that is not known.
     """
 
     variant: str
-    said: Array | None
+    said: list[int] | Array | None
+    rows: int
+    numbers: int
     expected: float
     size: int
+    said_bytes: int
 
 
 @dataclass(slots=True)
@@ -67,12 +71,18 @@ class Feedback:
         answers = entered.answers
         if answers is None or not gives.can_be_right or answers.size > MOST_NUMBERS:
             return
-        said = answers.argmax(axis=-1).astype(np.int32) if gives.kind.has_classes else np.array(answers)
+        said: list[int] | Array
+        if gives.kind.has_classes:
+            said = answers.argmax(axis=-1).ravel().tolist()
+            numbers, said_bytes = len(said), 8 * len(said)
+        else:
+            said = np.array(answers)
+            numbers, said_bytes = said.size, said.nbytes
         variant = entered.variants[0] if len(entered.variants) == 1 else SEVERAL
         key = entered.application, identity
         self._forget(key)
-        size = ENTRY_BYTES + 4 * len(identity) + said.nbytes
-        self._answers[key] = Answered(variant, said, entered.accuracy_sum, size)
+        size = ENTRY_BYTES + 4 * len(identity) + said_bytes
+        self._answers[key] = Answered(variant, said, len(answers), numbers, entered.accuracy_sum, size, said_bytes)
         self._bytes += size
         while len(self._answers) > self._kept or self._bytes > self._kept_bytes:
             self._forget(next(iter(self._answers)))
@@ -93,7 +103,7 @@ class Feedback:
         labelled = [self._checked(files, number, entry) for number, entry in enumerate(entries)]
         counts = {"right": 0, "wrong": 0, "unknown": 0, "repeated": 0}
         for key, label in labelled:
-            known = self._answers.get(key)
+            known = self._known(key, files)
             if known is None or known.said is None:
                 reason = "unknown" if known is None else "repeated"
                 self.refused[reason] += 1
@@ -104,37 +114,60 @@ class Feedback:
             counts["wrong"] += wrong
         return counts
 
-    def _checked(self, files: ApplicationFiles, number: int, entry: Any) -> tuple[tuple[str, str], Array]:
+    def _checked(self, files: ApplicationFiles, number: int, entry: Any) -> tuple[tuple[str, str], list[int] | Array]:
         """The answer that is meant, and its label."""
         identity = entry.get("id") if isinstance(entry, dict) else None
         if not isinstance(identity, str) or not identity or "label" not in entry:
             raise bad_request(f"entry {number} of feedback needs the id of a request, a text, and its label")
-        try:
-            label = np.asarray(entry["label"])
-        except (ValueError, OverflowError):
-            label = np.asarray(None)
-        if label.dtype.kind not in ("iu" if files.classes else "iuf"):
-            what = "the number of a class" if files.classes else "the true values"
-            raise bad_request(f"the label of entry {number} must be {what}; of several rows, a list of them in order")
-        if files.classes and label.size and not (label.min() >= 0 and label.max() < files.classes):
+        label = _classes(entry["label"], files.classes) if files.classes else _values(entry["label"])
+        if label is None:
             last = files.classes - 1
-            raise bad_request(f"the label of entry {number} is no class of {files.name}: those are 0 to {last}")
+            what = f"the number of a class, 0 to {last}" if files.classes else "the true values"
+            raise bad_request(f"the label of entry {number} must be {what}; of several rows, a list of them in order")
         key = files.name, identity
-        known = self._answers.get(key)
-        if known is not None and known.said is not None and label.size != known.said.size:
-            raise bad_request(f"entry {number} has {label.size} labels, but its request needs {known.said.size}")
+        known = self._known(key, files)
+        if known is not None and known.said is not None and len(label) != known.numbers:
+            raise bad_request(f"entry {number} has {len(label)} labels, but its request needs {known.numbers}")
         return key, label
 
-    def _count(self, application: str, known: Answered, label: Array, gives: OutputTensor) -> tuple[int, int]:
+    def _known(self, key: tuple[str, str], files: ApplicationFiles) -> Answered | None:
+        """None where there is none, or the application answers with other things by now."""
+        known = self._answers.get(key)
+        is_odd = known is not None and known.said is not None and isinstance(known.said, list) != (files.classes > 0)
+        return None if is_odd else known
+
+    def _count(
+        self, application: str, known: Answered, label: list[int] | Array, gives: OutputTensor
+    ) -> tuple[int, int]:
         said = known.said
-        assert said is not None
-        right = int(gives.are_right(said, label.reshape(said.shape)).sum())
-        wrong = len(said) - right
+        if isinstance(said, list):
+            each = len(said) // known.rows
+            firsts = range(0, len(said), each)
+            right = sum(said[first : first + each] == label[first : first + each] for first in firsts)
+        else:
+            assert said is not None
+            right = int(gives.are_right(said, np.reshape(label, said.shape)).sum())
+        wrong = known.rows - right
         agreement = self.agreements.setdefault((application, known.variant), Agreement())
         agreement.right += right
         agreement.wrong += wrong
         agreement.expected += max(0.0, known.expected)
-        known.size -= said.nbytes
-        self._bytes -= said.nbytes
+        known.size -= known.said_bytes
+        self._bytes -= known.said_bytes
         known.said = None
         return right, wrong
+
+
+def _classes(label: Any, count: int) -> list[int] | None:
+    """One class, or a list of them; None where it is neither."""
+    labels = label if type(label) is list else [label]
+    return labels if labels and all(type(each) is int and 0 <= each < count for each in labels) else None
+
+
+def _values(label: Any) -> Array | None:
+    """Numbers, one after the other; None where there are others."""
+    try:
+        values = np.asarray(label)
+    except (ValueError, OverflowError):
+        return None
+    return values.ravel() if values.dtype.kind in "iuf" and values.size else None

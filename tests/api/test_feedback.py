@@ -235,3 +235,19 @@ def test_values_are_right_within_the_tolerance() -> None:
     assert len(feedback) == 1
     with pytest.raises(Exception, match="values and no tolerance"):
         label(feedback, unsaid, "b", [1, 2])
+
+
+def test_answers_of_another_kind_than_now_are_not_known() -> None:
+    feedback = Feedback()
+    feedback.keep("a", ended([[0, 1]]), VALUES)
+    assert label(feedback, CLASSES, "a", 1)["unknown"] == 1
+    assert label(feedback, VALUES, "a", [0, 1])["right"] == 1
+
+
+def test_several_classes_of_one_row_are_right_together() -> None:
+    feedback, gives = Feedback(), OutputTensor("y", "float32", (2, 3), OutputKind.LOGITS)
+    request = ended([[0.0]])
+    request.answers = np.array([[[1, 0, 0], [0, 1, 0]], [[1, 0, 0], [0, 0, 1]]], np.float32)
+    feedback.keep("a", request, gives)
+    found = label(feedback, gives, "a", [0, 1, 0, 1])
+    assert (found["right"], found["wrong"]) == (1, 1)

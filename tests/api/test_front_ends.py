@@ -89,6 +89,29 @@ def test_documents_are_those_of_one_process(fronted: RunningFronts, server: Runn
             assert wire.ask("GET", "/metrics").status == wire.ask("POST", "/v2/repository/index").status == 403
 
 
+def test_feedback_is_refused_where_the_label_may_come_to_another_process(fronted: RunningFronts) -> None:
+    body = b'{"feedback": [{"id": "seven", "label": 1}]}'
+    replies = [fronted.ask("POST", "/v2/models/fashion/feedback", body, name="management")]
+    for wire in fronted.wires():
+        with wire:
+            replies.append(wire.ask("POST", "/v2/models/fashion/feedback", body))
+    assert {reply.status for reply in replies} == {404}
+    assert all("where one process answers all clients" in reply.content["error"] for reply in replies)
+
+
+def test_an_accuracy_that_nobody_knows_is_not_told_by_front_ends(tmp_path: Path) -> None:
+    root = repository_of(tmp_path / "models", "fashion")
+    (root / "fashion" / "variants" / "linear" / "metrics.json").write_text('{"accuracy": 0.9}')
+    with RunningFronts(root, count=1) as running:
+        for body, length in (binary_body(images(rows), binary_data_output=True) for rows in (1, 2, 1)):
+            reply = running.ask("POST", PINNED, body, Inference_Header_Content_Length=length)
+            told = json.loads(reply.body[: int(reply.headers["inference-header-content-length"])])["parameters"]
+            assert told["variant"] == "linear" and "expected_accuracy" not in told
+        assert running.ask("POST", INFER, json_body(images(), min_accuracy=0.1)).content["model_version"] != "linear"
+        metrics = running.ask("GET", "/metrics", name="management").body.decode()
+        assert "nan" not in metrics.lower().replace("namespace", "") and "-Inf" not in metrics
+
+
 def test_what_clients_wish_is_known_to_the_scheduler(fronted: RunningFronts) -> None:
     for number, wire in enumerate(fronted.wires()):
         with wire:

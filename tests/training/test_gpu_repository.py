@@ -19,7 +19,7 @@ from stretto.backends.program import read_program  # noqa: E402
 from stretto.backends.rungs import rungs as batch_rungs  # noqa: E402
 from stretto.backends.source import ModelSource  # noqa: E402
 from stretto.backends.torch import load_torch  # noqa: E402
-from stretto.repository.read import zoo_folder  # noqa: E402
+from stretto.repository.read import read_repository, zoo_folder  # noqa: E402
 from training.gpu import build_ladder, sample_of, zoo_programs  # noqa: E402
 from training.gpu_ladder import RUNGS, SIZE, Enlarged, Enlarging, GpuRung, Stage, enlarged  # noqa: E402
 from training.ladders import LADDERS  # noqa: E402
@@ -64,6 +64,7 @@ def test_the_zoo_s_weights_come_back_as_programs(application: str, variant: str,
     answered = read_program(folder / "model.pt2").module(check_guards=False)(torch.from_numpy(inputs)).detach()
     np.testing.assert_allclose(answered.numpy(), expected, atol=1e-5)
     assert tomllib.loads((folder / "variant.toml").read_text()) == {"backend": "torch", "file": "model.pt2"}
+    assert read_repository(tmp_path / application).applications[0].variant(variant).is_measured
 
 
 def test_weights_of_another_network_are_refused() -> None:
@@ -94,6 +95,7 @@ def test_a_ladder_is_trained_through_its_sizes_and_measured_in_each_precision(gr
         metrics = json.loads((variant / "metrics.json").read_text())
         assert metrics["accuracy"] > 0.3 and metrics["precision"] == precision and metrics["test_samples"] == 50
         assert np.sum(metrics["confusion"]) == 50 and metrics["input_shape"] == [1, 28, 28]
+        assert read_repository(folder).applications[0].variant(name).is_measured
         stated = tomllib.loads((variant / "variant.toml").read_text())
         assert stated.get("precision", "float32") == precision
         with np.load(greys) as data:

@@ -83,7 +83,9 @@ def failing(bench: Benchmark, seconds: float) -> None:
                 took_s = time.monotonic() - began
         later = result.outcome[result.scheduled_ns >= SECOND_NS]
         share = float((later == LoadOutcome.ON_TIME).mean()) if len(later) else 0.0
-        bench.row(part=what, requests=len(later), on_time_share=share, seen=f"{most / 2:.4g} queries/s, half load")
+        ends = ", ".join(f"{end.name.lower()} {count}" for end in LoadOutcome if (count := int((later == end).sum())))
+        seen = f"{most / 2:.4g} queries/s, half load; {ends}"
+        bench.row(part=what, requests=len(later), on_time_share=share, seen=seen)
         bench.claim(
             f"beside a healthy variant, one that {what}: on time from the second second on, {seconds:g} s",
             paper="-",

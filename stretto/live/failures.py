@@ -66,12 +66,12 @@ class Failures:
             query.request.is_told = True
             problem = reason if self._tells_failures or reason in OWN_REASONS else NO_ANSWER
             was_raised = reason not in BLAMELESS
-            if reason in FINAL or query.request.pinned or (was_raised and _has_failed(query)):
+            if reason in FINAL or (was_raised and _has_failed(query)):
                 query.request.problem = query.request.problem or problem
                 job.generation.dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)
                 continue
             before = query.mishap
-            avoids = frozenset({job.key}) | self._engine.crew.lookout.set_aside | (before.avoids if before else set())
+            avoids = frozenset({job.key}) | (before.avoids if before else set())
             query.mishap = Mishap(avoids, problem, batch if was_raised else before and before.batch)
             self._until_ns = max(self._until_ns, query.request.deadline_ns)
             again.append(query)

@@ -174,6 +174,31 @@ def test_a_model_that_fails_three_times_in_a_row_is_blamed(stage: Staging) -> No
     assert "3 batches in a row" in reason and RAISED in reason
 
 
+def test_a_batch_counts_once_however_many_of_its_queries_others_answer(stage: Staging) -> None:
+    made = stage(pair())
+    blamed, _ = told(made)
+    for times in range(3):
+        assert blamed == []
+        request = made.request(rows=3)
+        assert made.workers[0].jobs[0].count == 3
+        made.finish(failures=dict.fromkeys(range(3), RAISED), answers=False)
+        made.finish()
+        assert request.outcome is Outcome.ON_TIME and set(request.variants) == {"good"}, times
+    assert len(blamed) == 1
+
+
+def test_batches_that_are_answered_in_part_are_no_row_of_failures(stage: Staging) -> None:
+    made = stage(pair())
+    blamed, doubted = told(made)
+    for _ in range(4):
+        request = made.request(rows=2)
+        made.finish(failures={0: RAISED})
+        made.finish()
+        assert request.outcome is Outcome.ON_TIME and set(request.variants) == {"bad", "good"}
+    made.wait(200)
+    assert (blamed, doubted) == ([], [])
+
+
 def test_a_model_that_fails_now_and_then_is_blamed_by_its_share(stage: Staging) -> None:
     made = stage(pair())
     blamed, _ = told(made)

@@ -19,10 +19,10 @@ import pickle
 import re
 import shutil
 import stat
-import uuid
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Any
 
 import numba
@@ -144,13 +144,14 @@ def read_file(path: Path) -> bytes | None:
 
 def write_file(path: Path, content: bytes) -> None:
     """All of it or nothing, whoever else writes the same."""
-    draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    descriptor, draft = mkstemp(prefix=f"{path.name}.", dir=path.parent)
     try:
-        with open(draft, "xb", opener=partial(os.open, mode=0o644)) as file:  # whatever the umask lets others do
+        with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o644)  # whatever the umask lets others do
             file.write(digest_of(path.name, content) + content)
         os.replace(draft, path)
     except OSError:
-        draft.unlink(missing_ok=True)
+        Path(draft).unlink(missing_ok=True)
         raise
 
 

@@ -44,7 +44,7 @@ class House:
         self.folder = folder
         self.package = folder / "stretto"
         (self.package / "core").mkdir(parents=True)
-        for name in ("__init__.py", "core/__init__.py", "core/compiled.py", "core/compile_cache.py"):
+        for name in ("__init__.py", "core/__init__.py", "core/compiled.py", "core/compile_cache.py", "core/pure.py"):
             shutil.copy(PACKAGE / name, self.package / name)
         self.write("caller.py", CALLER)
         self.write("called.py", CALLED)

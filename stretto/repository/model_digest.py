@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from stretto.config.fields import ConfigError
+from stretto.core.errors import StrettoError
 from stretto.repository.onnx_header import external_files
 from stretto.repository.profiles import file_sha256
 
@@ -30,5 +31,8 @@ def _beside(path: Path) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _external(path: Path, size: int, changed_ns: int) -> tuple[str, ...]:
-    with path.open("rb") as file:
-        return external_files(file)
+    try:
+        with path.open("rb") as file:
+            return external_files(file)
+    except StrettoError:  # it is no model, or none that is loaded: whoever reads it says so
+        return ()

@@ -11,6 +11,7 @@ from stretto.backends.source import ModelSource
 from stretto.live import remembered
 from stretto.live.remembered import Remembered
 from stretto.live.shelf import ModelSpec
+from tests.backends.onnx_models import linear
 from tests.live.real import code
 
 
@@ -40,6 +41,17 @@ def test_the_same_content_is_known_wherever_it_lies(tmp_path: Path, monkeypatch:
         assert not later.has(first)
     later.discard(copy)
     assert not made.has(first)
+
+
+def test_a_model_with_other_weights_beside_it_is_not_known(tmp_path: Path) -> None:
+    """New weights used to be served without a trial."""
+    file = linear(tmp_path / "model.onnx", external="weights.bin")
+    made = Remembered(tmp_path / "cache")
+    made.add(spec_of(ModelSource(file=file)))
+    assert made.has(spec_of(ModelSource(file=file)))
+    weights = tmp_path / "weights.bin"
+    weights.write_bytes(weights.read_bytes()[::-1])
+    assert not made.has(spec_of(ModelSource(file=file)))
 
 
 def test_code_is_never_taken_to_be_known(tmp_path: Path) -> None:

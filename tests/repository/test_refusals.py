@@ -231,8 +231,14 @@ def test_a_missing_file_of_external_data(built: Built) -> None:
     write_model(model, external="weights.data")
     assert (built.variant("fast") / "weights.data").exists()
     assert read_onnx_header(model).external == ("weights.data",)
-    read_repository(built.root)
-    (built.variant("fast") / "weights.data").unlink()
+
+    def digest() -> str:
+        return read_repository(built.root).applications[0].variant("fast").model_sha256()
+
+    before, weights = digest(), built.variant("fast") / "weights.data"
+    weights.write_bytes(weights.read_bytes()[::-1])
+    assert digest() != before, "other weights are another model"
+    weights.unlink()
     says = "model.onnx: keeps its weights in weights.data, which is not there; copy that file too"
     assert refused(built) == f"{FAST}/{says}"
     (built.variant("fast") / "weights.data").symlink_to("/etc/hostname")

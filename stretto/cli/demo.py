@@ -34,6 +34,7 @@ DemoPlot = Annotated[
 ]
 SECONDS = 2.5
 TURNS = 2  # so that a moment in which the machine is slow is nobody's alone
+NO_PLOT = "no plot: matplotlib is not installed; for one run: pip install 'stretto[plot]'"
 UNSTEADY = 0.05  # of all images, between two turns of the fastest variant
 
 
@@ -99,22 +100,23 @@ def demo(what: What = "", seconds: Seconds = None, plot: DemoPlot = None, as_jso
     if what:
         raise StrettoError(f"there is no demo {what[:40]!r}; there are stretto demo and stretto demo network")
     seconds = SECONDS if seconds is None else seconds
-    plot = Path("stretto_demo.png") if plot is None else plot
+    plot = plot_of_demo(plot, "stretto_demo.png")
     check_plot(plot)
     typer.echo(
         "starting a server; the first start on a machine compiles its dispatcher, which takes a minute …", err=True
     )
     with progress_bar("driving the load") as progress:
         measured = run_demo(seconds, progress)
-    from stretto.report.demo import demo_figure
+    if plot is not None:
+        from stretto.report.demo import demo_figure
 
-    plots.save(demo_figure(measured.results), plot)
+        plots.save(demo_figure(measured.results), plot)
     if as_json:
         print_json({version or "stretto": result.summary() for version, result in measured.results.items()})
         return
     print_tables(_table(measured))
     best = measured.best_single
-    typer.echo(f"plot: {plot}")
+    typer.echo(NO_PLOT if plot is None else f"plot: {plot}")
     typer.echo(
         f"Stretto answered {measured.share(OURS):.1%} of all images correctly and on time; the best single variant, "
         f"{best}, {measured.share(best):.1%}: {100 * measured.gain:+.1f} points."
@@ -131,6 +133,13 @@ def demo(what: What = "", seconds: Seconds = None, plot: DemoPlot = None, as_jso
         "  curl 127.0.0.1:8080/v2/models/fashion                what it takes and gives\n"
         "  stretto load fashion --rate 200                      a load, with a table at its end"
     )
+
+
+def plot_of_demo(asked: Path | None, usual: str) -> Path | None:
+    """Where the plot goes. A plot that nobody asked for is left out where there is nothing to draw it with."""
+    from importlib.util import find_spec
+
+    return Path(usual) if asked is None and find_spec("matplotlib") is not None else asked
 
 
 def run_demo(seconds: float, progress: Any = None, seed: int = 1) -> Demo:

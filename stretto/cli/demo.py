@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stretto.cli.options import Json
-from stretto.cli.output import check_plot, print_json, print_tables, progress_bar
+from stretto.cli.output import NO_PLOT, check_plot, plot_of_demo, print_json, print_tables, progress_bar
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ DemoPlot = Annotated[
 ]
 SECONDS = 2.5
 TURNS = 2  # so that a moment in which the machine is slow is nobody's alone
-NO_PLOT = "no plot: matplotlib is not installed; for one run: pip install 'stretto[plot]'"
 UNSTEADY = 0.05  # of all images, between two turns of the fastest variant
 
 
@@ -133,13 +132,6 @@ def demo(what: What = "", seconds: Seconds = None, plot: DemoPlot = None, as_jso
         "  curl 127.0.0.1:8080/v2/models/fashion                what it takes and gives\n"
         "  stretto load fashion --rate 200                      a load, with a table at its end"
     )
-
-
-def plot_of_demo(asked: Path | None, usual: str) -> Path | None:
-    """Where the plot goes. A plot that nobody asked for is left out where there is nothing to draw it with."""
-    from importlib.util import find_spec
-
-    return Path(usual) if asked is None and find_spec("matplotlib") is not None else asked
 
 
 def run_demo(seconds: float, progress: Any = None, seed: int = 1) -> Demo:

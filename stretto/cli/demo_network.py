@@ -11,7 +11,7 @@ import typer
 
 from stretto.cli.bandwidth import BUILT_IN, read_bandwidth
 from stretto.cli.frames import watched
-from stretto.cli.output import check_plot, print_json, print_tables
+from stretto.cli.output import NO_PLOT, check_plot, plot_of_demo, print_json, print_tables
 
 if TYPE_CHECKING:
     from stretto.cli.started import Started
@@ -51,7 +51,6 @@ class NetworkDemo:
 
 def demo_network(seconds: float | None, plot: Path | None, as_json: bool) -> None:
     """The demo as a command."""
-    from stretto.cli.demo import NO_PLOT, plot_of_demo
     from stretto.report import plots
     from stretto.report.frames import frames_figure
 

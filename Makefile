@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 PYTEST ?= -n 2
 # Many tests run real processes against real clocks. One that fails is run again some seconds later, and named (R)
 # in the summary: what fails three times is broken, what fails once is to be looked at. No second try: make test RERUN=
-RERUN ?= --reruns 2 --reruns-delay 3 -r fER
+RERUN ?= --reruns 2 --reruns-delay 3 -r fERs
 # What the tests marked extras need. A smaller PyTorch, without CUDA: set PIP_EXTRA_INDEX_URL to PyTorch's index for CPUs.
 EXTRAS ?= torch==2.13.0 safetensors gymnasium stable-baselines3 ray==2.60.0
 # Triton's own client, whose generated messages cannot share a process with ours.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from stretto.api import documents, settings
 from stretto.api.errors import ApiError, bad_request, not_found
+from stretto.config.fields import ConfigError
 from stretto.config.partition import parse_partition
 from stretto.core.errors import StrettoError
 from stretto.core.snapshot import Snapshot
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from stretto.live.moves import Moves
     from stretto.live.service import Service
     from stretto.repository.application import ApplicationFiles
+
+
+MAX_SENTENCE = 300
 
 
 class Controlled(Protocol):
@@ -173,8 +177,10 @@ async def _at_once() -> None: ...
 
 
 def _sentence(error: StrettoError) -> str:
-    """The last part of a message of the repository, which names files of the inside before it. Why a model is set aside
-    is told whole: what it raised is the end of that, and says little alone.
-    """
-    first = str(error).partition("\n")[0]
-    return (first if isinstance(error, NotServed) else first.rsplit(": ", 1)[-1])[:300]
+    """What is wrong, without the folder where it is. Nothing is cut off but that: the end alone says little."""
+    if isinstance(error, RepositoryError):
+        return error.reason[:MAX_SENTENCE]
+    first = (error.message if isinstance(error, ConfigError) else str(error)).partition("\n")[0]
+    head, _, rest = first.partition(": ")
+    is_folder = rest and "/" in head and " " not in head and not isinstance(error, NotServed)
+    return (rest if is_folder else first)[:MAX_SENTENCE]

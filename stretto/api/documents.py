@@ -313,9 +313,18 @@ def index(service: Service, ready_only: bool) -> list[dict[str, Any]]:
                 continue
             label = f"{name}/{variant.name}"
             is_ready = service.is_ready(name, variant.name)
-            reason = set_aside.get(label, "it is on probation" if label in on_probation else "not served")
+            reason = set_aside.get(label) or ("it is on probation" if label in on_probation else "")
+            reason = reason or offer.why_not(name, variant.name)
             reason = accuracy_told(variant) if is_ready else reason
             if is_ready or not ready_only:
                 state = "READY" if is_ready else "UNAVAILABLE"
                 rows.append({"name": name, "version": variant.name, "state": state, "reason": reason})
+    for name, reason in offer.unreadable.items():
+        if name not in offer.known:
+            if not ready_only:
+                rows.append({"name": name, "version": "", "state": "UNAVAILABLE", "reason": reason})
+            continue
+        for row in rows:
+            if row["name"] == name:
+                row["reason"] = f"served as it was read before, for it cannot be read now: {reason}"
     return rows

@@ -78,7 +78,8 @@ class ClusterFronts:
     """The front ends of a scheduler, as its server sees them: they come and go by themselves."""
 
     def __init__(self, plane: Plane, roster: Roster, address: tuple[str, int], key: bytes | None):
-        self.addresses = {"cluster": address}
+        self.addresses: dict[str, tuple[str, int]] = {}  # where it listens by now
+        self._address = address
         self._plane, self._roster, self._key = plane, roster, key
         self._service: Service | None = None
         self._wires: Wires | None = None
@@ -86,7 +87,7 @@ class ClusterFronts:
 
     async def start(self) -> None:
         """StrettoError where the address cannot be had. It is opened when there is something to serve."""
-        listening_socket(*self.addresses["cluster"]).close()
+        listening_socket(*self._address).close()
 
     async def opened_all(self) -> None: ...
 
@@ -100,11 +101,12 @@ class ClusterFronts:
             )
         service.sees_no_inputs()
         self._service = service
-        host, port = self.addresses["cluster"]
+        host, port = self._address
         self._wires = Wires(keys_from(self._key))
         endpoint = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
         self._scheduling = Scheduling(service, self._roster, self._wires, endpoint, self._plane.control.statistics)
         self._plane.fronts = self._counts
+        self.addresses["cluster"] = self._address
 
     def _counts(self) -> dict[str, FrontCounts]:
         assert self._scheduling is not None

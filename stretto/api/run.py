@@ -40,7 +40,8 @@ SWITCH_S = 0.0005  # how long a thread may keep Python's lock while another want
 class Console(Protocol):
     """Who started it, and wants to know how far it is."""
 
-    def listening(self, listeners: Listeners) -> None: ...
+    def listening(self, listeners: Listeners) -> None:
+        """There are more addresses than before, perhaps; clients can connect to each of them now."""
 
     def progress(self, step: str, share: float) -> None: ...
 
@@ -128,8 +129,8 @@ class _Life:
     async def open(self) -> None:
         """Clients are told where to go; where there are front ends, when every one of them is there."""
         await self._listeners.start()
+        self._console.listening(self._listeners)
         if self._fronts is None:
-            self._console.listening(self._listeners)
             return
         await self._fronts.start()
         self._opening = asyncio.get_running_loop().create_task(self._open_fronts(self._fronts))
@@ -137,6 +138,9 @@ class _Life:
 
     async def _open_fronts(self, fronts: Fronts) -> None:
         await fronts.opened_all()
+        self._fronts_listen(fronts)
+
+    def _fronts_listen(self, fronts: Fronts) -> None:
         self._listeners.addresses = fronts.addresses | self._listeners.addresses
         self._console.listening(self._listeners)
 
@@ -154,6 +158,7 @@ class _Life:
             if self._fronts is not None and self._opening is not None:
                 await stop.unless_asked(self._opening)
                 self._fronts.serve(service)
+                self._fronts_listen(self._fronts)
             plane.serve(service)
             await self._can_serve(service)
         finally:

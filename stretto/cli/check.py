@@ -21,7 +21,8 @@ RepositoryReference = Annotated[
     str, typer.Argument(metavar="REPO", help="A folder, zoo or zoo:APP; see docs/repository.md.")
 ]
 Kind = Annotated[
-    str | None, typer.Option(metavar="KIND", help="Show the profiles of this machine kind; else of this machine.")
+    str | None,
+    typer.Option(metavar="KIND", help="Show the profiles of this machine kind; else the one profiled last here."),
 ]
 
 
@@ -38,10 +39,11 @@ def check(repository: RepositoryReference, kind: Kind = None, as_json: Json = Fa
     from stretto.repository.read import inspect_repository
 
     contents, problems = inspect_repository(repository)
-    used = contents.kind_in_use(kind)
+    used = contents.kind_profiled() if kind is None else contents.kind_in_use(kind)
+    here = contents.kinds_here()
     for doubt in contents.doubts(used):
         problems.add(doubt)
-    rows = {application.name: _rows(application, used) for application in contents.applications}
+    rows = {application.name: _rows(application, used, here) for application in contents.applications}
     if as_json:
         print_json(_as_json(contents, used, rows, problems))
     else:
@@ -50,13 +52,12 @@ def check(repository: RepositoryReference, kind: Kind = None, as_json: Json = Fa
         raise typer.Exit(2)
 
 
-def _rows(application: ApplicationFiles, kind: str) -> list[dict[str, Any]]:
-    return [_row(application, variant, kind) for variant in application.variants]
+def _rows(application: ApplicationFiles, kind: str, here: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [_row(application, variant, kind, here) for variant in application.variants]
 
 
-def _row(application: ApplicationFiles, variant: VariantFiles, kind: str) -> dict[str, Any]:
+def _row(application: ApplicationFiles, variant: VariantFiles, kind: str, here: tuple[str, ...]) -> dict[str, Any]:
     from stretto.core.profile import NS_PER_MS
-    from stretto.repository.machine import present_kinds
     from stretto.repository.repository import core_variant
 
     profile = variant.profile_on(kind)
@@ -76,7 +77,7 @@ def _row(application: ApplicationFiles, variant: VariantFiles, kind: str) -> dic
         },
         "max_batch": None if latency is None else latency.max_batch,
         "memory_bytes": memory,
-        "profile": variant.profile_state(kind, present_kinds()),
+        "profile": variant.profile_state(kind, here),
         "profile_kinds": [each.kind for each in variant.profiles],
     }
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stretto.cli.options import Json
-from stretto.cli.output import check_plot, print_json, print_tables, progress_bar
+from stretto.cli.output import NO_PLOT, check_plot, plot_of_demo, print_json, print_tables, progress_bar
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
@@ -99,22 +99,23 @@ def demo(what: What = "", seconds: Seconds = None, plot: DemoPlot = None, as_jso
     if what:
         raise StrettoError(f"there is no demo {what[:40]!r}; there are stretto demo and stretto demo network")
     seconds = SECONDS if seconds is None else seconds
-    plot = Path("stretto_demo.png") if plot is None else plot
+    plot = plot_of_demo(plot, "stretto_demo.png")
     check_plot(plot)
     typer.echo(
         "starting a server; the first start on a machine compiles its dispatcher, which takes a minute …", err=True
     )
     with progress_bar("driving the load") as progress:
         measured = run_demo(seconds, progress)
-    from stretto.report.demo import demo_figure
+    if plot is not None:
+        from stretto.report.demo import demo_figure
 
-    plots.save(demo_figure(measured.results), plot)
+        plots.save(demo_figure(measured.results), plot)
     if as_json:
         print_json({version or "stretto": result.summary() for version, result in measured.results.items()})
         return
     print_tables(_table(measured))
     best = measured.best_single
-    typer.echo(f"plot: {plot}")
+    typer.echo(NO_PLOT if plot is None else f"plot: {plot}")
     typer.echo(
         f"Stretto answered {measured.share(OURS):.1%} of all images correctly and on time; the best single variant, "
         f"{best}, {measured.share(best):.1%}: {100 * measured.gain:+.1f} points."

@@ -11,7 +11,7 @@ import typer
 
 from stretto.cli.bandwidth import BUILT_IN, read_bandwidth
 from stretto.cli.frames import watched
-from stretto.cli.output import check_plot, print_json, print_tables
+from stretto.cli.output import NO_PLOT, check_plot, plot_of_demo, print_json, print_tables
 
 if TYPE_CHECKING:
     from stretto.cli.started import Started
@@ -54,20 +54,21 @@ def demo_network(seconds: float | None, plot: Path | None, as_json: bool) -> Non
     from stretto.report import plots
     from stretto.report.frames import frames_figure
 
-    plot = Path("stretto_demo_network.png") if plot is None else plot
+    plot = plot_of_demo(plot, "stretto_demo_network.png")
     check_plot(plot)
     typer.echo(
         "starting a server; the first start on a machine compiles its dispatcher, which takes a minute …", err=True
     )
     measured = run_network_demo(SECONDS if seconds is None else seconds, watched)
     title = f"Four clients behind four links, {FPS:g} frames/s each: {APPLICATION}, planned by Jellyfish"
-    plots.save(frames_figure(measured.results, title), plot)
+    if plot is not None:
+        plots.save(frames_figure(measured.results, title), plot)
     if as_json:
         print_json({name: result.summary() for name, result in measured.results.items()})
         return
     print_tables(_clients(measured.results[OURS]), _table(measured))
     best = measured.best_fixed
-    typer.echo(f"plot: {plot}")
+    typer.echo(NO_PLOT if plot is None else f"plot: {plot}")
     typer.echo(
         f"Sending what they were told, clients had {measured.share(OURS):.1%} of all frames answered correctly and on "
         f"time, and missed {measured.missed(OURS):.1%}; {best}, the better of the fixed ones: "

@@ -67,11 +67,19 @@ def part_of(progress: Progress | None, number: int, count: int) -> Progress | No
     return None if progress is None else lambda fraction: progress((number + fraction) / count)
 
 
+NO_PLOT = "no plot: matplotlib is not installed; for one run: pip install 'stretto[plot]'"
+
+
 def check_plot(file: Path | None) -> None:
     """Refuses before a long run a plot that could not be made after it."""
     check_writable(file, "--plot", PLOT_SUFFIXES)
     if file is not None and find_spec("matplotlib") is None:
         raise StrettoError("plots need matplotlib; install it with: pip install 'stretto[plot]'")
+
+
+def plot_of_demo(asked: Path | None, usual: str) -> Path | None:
+    """Where the plot goes. A plot that nobody asked for is left out where there is nothing to draw it with."""
+    return Path(usual) if asked is None and find_spec("matplotlib") is not None else asked
 
 
 def check_writable(file: Path | None, what: str, suffixes: tuple[str, ...]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -95,8 +95,14 @@ def profile(
     session = open_session(
         repository, request, names=tuple(variant or ()), backend=backend, out=out, in_place=in_place, dry_run=dry_run
     )
+    for unreadable in session.repository.unreadable:
+        typer.echo(f"error: {unreadable.label} is left out: {unreadable.reason}", err=True)
     with progress_bar("profiling") as progress:
-        profiled_variants = [_one(session, number, progress) for number in range(len(session.variants))]
+        tried = [_one(session, number, progress) for number in range(len(session.variants))]
+    profiled_variants = [each for each in tried if not isinstance(each, StrettoError)]
+    failed = [each for each in tried if isinstance(each, StrettoError)]
+    if not profiled_variants:
+        raise _all_of(failed)
     built = {application.name: session.build_evidence(application)[0].stored for application in session.with_evidence}
     if not dry_run:
         _remember(session, profiled_variants)
@@ -115,7 +121,13 @@ def profile(
         plots.save(pareto_figure(points, f"accuracy and latency on {session.kind}", smallest, ladders), plot)
     if as_json:
         start_plans = {name: _start_plans(plans) for name, plans in judged.items()}
-        print_json(session.as_json(profiled_variants, built) | {"start_plans": start_plans})
+        left_out = {each.name: each.reason for each in session.repository.unreadable}
+        print_json(
+            session.as_json(profiled_variants, built)
+            | {"start_plans": start_plans, "left_out": left_out, "failed": [str(error) for error in failed]}
+        )
+        if failed:
+            raise _all_of(failed)
         return
     _print(profiled_variants, session.kind, dry_run)
     for name, plans in judged.items():
@@ -124,6 +136,12 @@ def profile(
         _print_evidence(name, stored, dry_run)
     if plot is not None:
         typer.echo(f"plot: {plot}")
+    if failed:
+        raise _all_of(failed)
+
+
+def _all_of(failed: list[StrettoError]) -> StrettoError:
+    return StrettoError("\n".join(str(error) for error in failed))
 
 
 def _remember(session: Session, profiled_variants: list[ProfiledVariant]) -> None:
@@ -163,13 +181,14 @@ def _start_plans(judged: Library | StrettoError) -> str:
     return f"judged at {len(loads)} loads, {loads[0]:,.0f} to {loads[-1]:,.0f} queries/s, on {count} worker(s)"
 
 
-def _one(session: Any, number: int, progress: Progress | None) -> ProfiledVariant:
-    """Writes each profile as soon as it is there, so that an interrupted command keeps what it has."""
+def _one(session: Session, number: int, progress: Progress | None) -> ProfiledVariant | StrettoError:
+    """Writes each profile as soon as it is there, so that an interrupted command keeps what it has. What is wrong with
+    one variant is told at the end, when the others are measured.
+    """
     try:
-        measured: ProfiledVariant = session.measure(number, part_of(progress, number, len(session.variants)))
+        return session.measure(number, part_of(progress, number, len(session.variants)))
     except StrettoError as error:
-        raise StrettoError(f"{session.variants[number].label}: {error}") from None
-    return measured
+        return StrettoError(f"{session.variants[number].label}: {error}")
 
 
 def _print(profiled_variants: list[ProfiledVariant], kind: str, dry_run: bool) -> None:

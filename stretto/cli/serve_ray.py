@@ -10,8 +10,10 @@ import random
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("stretto.cli")
 
 PLACES_S = 10.0  # after which it is said who has no place yet
+CONNECT_S = 0.2
 END_S = 10.0  # for workers, and beyond the drain of others
 MAX_NAME = 60
 PORTS = range(20_000, 32_768)  # beyond those of Ray, and below those that systems give to connections
@@ -67,10 +70,6 @@ def serve_on_ray(
         values |= {name: getattr(options.service, name) for name in shown}
         endpoint = f"tcp://{placing.own_address()}:{_free_port(placing.own_address())}"
         values |= {name: _free_port(values["management_host"]) for name in MANAGEMENT if values[name] == 0}
-        for name in MANAGEMENT:
-            if values[name] > 0:
-                what = name.removesuffix("_port").replace("_", " ")
-                console.listens(what, values["management_host"], values[name], values["tls_key"] is not None)
         workers, front_ends = _workers(options, endpoint), _front_ends(values, options, endpoint)
         if front_ends:
             check_free(options.listen)  # two services would share the ports, and neither would say so
@@ -79,6 +78,11 @@ def serve_on_ray(
         door = stack.enter_context(contextlib.closing(Door(Workers(placed, by_kind, counts))))
         scheduler, standby = _schedulers(values, options, endpoint, placing.own_node(), door.url)
         placed.place(scheduler, is_first=True)
+        for listener in MANAGEMENT:
+            address = values["management_host"], values[listener]
+            what = listener.removesuffix("_port").replace("_", " ")
+            tell = partial(console.listens, what, *address, values["tls_key"] is not None)
+            threading.Thread(target=_when_it_listens, args=(address, placed, tell), daemon=True).start()
         later = {role.name for kind, roles in by_kind.items() for role in roles[counts[kind] :]}
         first = [*(role for role in workers if role.name not in later), *front_ends]
         for role in first:
@@ -199,6 +203,16 @@ def _front_ends(values: Mapping[str, Any], options: ServeOptions, endpoint: str)
         Role(f"front-end-{number}", arguments, config_text(values, options), num_cpus=1)
         for number in range(1, values["front_ends"])
     ]
+
+
+def _when_it_listens(address: tuple[str, int], placed: Placed, tell: Callable[[], None]) -> None:
+    """The scheduler is another process of this machine, and says elsewhere that it listens. A port of 0 is none."""
+    while address[1] > 0 and not placed.is_over:
+        with contextlib.suppress(OSError):
+            socket.create_connection(address, CONNECT_S).close()
+            tell()
+            return
+        time.sleep(CONNECT_S)
 
 
 def _place_rest(placed: Placed, roles: Sequence[Role], standby: Role) -> None:

@@ -26,18 +26,24 @@ class StartConsole:
         self._bar: Any = None
         self._task: Any = None
         self._told: set[str] = set()
+        self._listening: set[str] = set()  # by the name of the listener
         self._began_s = time.monotonic()
 
     def listening(self, listeners: Listeners) -> None:
-        """The addresses are real also where ports were left open."""
+        """The addresses are real also where ports were left open. Each is told once."""
         for name, (host, port) in listeners.addresses.items():
             self.listens(name, host, port, listeners.listen.tls_certificate is not None)
         from stretto.core.address import is_loopback
 
-        if not is_loopback(listeners.listen.host) and not listeners.listen.tokens:
+        is_open = not is_loopback(listeners.listen.host) and not listeners.listen.tokens
+        if is_open and "open" not in self._told:
+            self._told.add("open")
             self._say("warning: other machines can call this server without a token; see --token-file")
 
     def listens(self, name: str, host: str, port: int, is_secure: bool) -> None:
+        if name in self._listening:
+            return
+        self._listening.add(name)
         scheme = "tcp://" if name == "cluster" else "" if "grpc" in name else "https://" if is_secure else "http://"
         self._say(f"  {name:<16} {scheme}{host}:{port}")
 

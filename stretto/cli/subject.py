@@ -154,12 +154,13 @@ def read_subject(reference: str, slo_ms: float | None, kind: str | None) -> Subj
     from stretto.repository.read import read_repository
 
     repository = read_repository(reference)
-    names = [files.name for files in repository.applications]
+    readable = [files.name for files in repository.applications]
+    names = [*readable, *(each.name for each in repository.unreadable)]
     if len(names) != 1:
         joint = ":" if reference == "zoo" else "/"
         raise StrettoError(
             f"{reference} has {len(names)} applications ({', '.join(names[:20])}); name one of them, as"
-            f" {reference.rstrip('/')}{joint}{names[0]}"
+            f" {reference.rstrip('/')}{joint}{readable[0]}"
         )
     deployment, warnings = repository.deployment(1, kind=kind)
     application = deployment.applications[0]

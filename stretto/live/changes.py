@@ -83,7 +83,7 @@ class Changes:
     async def read_anew(self) -> Repository:
         """The repository as it is now."""
         async with self._reading:
-            return await asyncio.to_thread(self._reader.read)
+            return await asyncio.to_thread(self._reader.read, self.read.applications)
 
     async def _try_on_demand(self, repository: Repository, applications: Sequence[str]) -> None:
         """Whatever of them is new or set aside is tried now. Others are served, changed and loaded meanwhile."""
@@ -99,9 +99,13 @@ class Changes:
         for key, entry in self._offer.quarantine.entries.items():
             if key.startswith(f"{application}/"):
                 return f"{label_of(key)} is set aside, {entry.told(time.monotonic_ns())}"
-        if application in self._offer.known and not self._offer.chosen(self._offer.known[application]).variants:
-            return f"{application} is not served here: see --variant, --partition and GET /v2/partition"
-        return f"no variant of {application} can be served"
+        known = self._offer.known.get(application)
+        reasons = {
+            f"{application}/{variant.name}: {self._offer.why_not(application, variant.name)}"
+            for variant in (() if known is None else known.variants)
+            if variant.enabled
+        }
+        return "; ".join(sorted(reasons)) or f"no variant of {application} can be served"
 
     async def unload(self, application: str) -> None:
         """Stop serving it, once what waits for it has ended. NoSuchApplication where there is none of that name.

@@ -85,7 +85,7 @@ def _spec(
     folder = application.variant(variant.name)
     takes = application.input
     sizes = f"+{sizes_digest(takes.shapes)}" if len(takes.shapes) > 1 else ""
-    key = f"{application.name}/{variant.name}@{folder.model_sha256()[:16]}{sizes}"
+    key = f"{application.name}/{variant.name}@{folder.read_sha256[:16]}{sizes}"
     source = model_source(application, folder, threads, device)
     gives = application.output
     return ModelSpec(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
@@ -9,11 +10,13 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.instances import is_named
 from stretto.core.profile import Quantile
-from stretto.live.fleet import WorkerSpec, check_variants, deployment_on
+from stretto.live.fleet import WorkerSpec, check_variants, deployed_workers, deployment_on
 from stretto.live.generation import Served, served
 from stretto.live.quarantine import Quarantine
 from stretto.repository.application import ApplicationFiles
 from stretto.repository.repository import Repository
+
+log = logging.getLogger("stretto.live")
 
 
 class NothingToServe(StrettoError):
@@ -35,6 +38,8 @@ class Offer:
     ) -> None:
         self.fleet = fleet
         self.known: dict[str, ApplicationFiles] = {}  # of what the repository holds
+        self.unreadable: dict[str, str] = {}  # applications that cannot be read as they are now, and why
+        self.left_out: dict[str, str] = {}  # APPLICATION/VARIANT of what could not be served were it sound, and why
         self.warnings: tuple[str, ...] = ()
         self.quarantine = Quarantine()  # models that are set aside
         self.passed: set[str] = set()  # keys of models that passed their probation
@@ -42,10 +47,12 @@ class Offer:
         self._quantile = quantile
         self._only = only
         self.share = None if share is None else frozenset(share)
+        unreadable = {each.name for each in repository.unreadable}
         for name in self.share or ():
-            repository.application(name)  # refused here where there is none of that name
+            if name not in unreadable:
+                repository.application(name)  # refused here where there is none of that name
         labels = [f"{files.name}/{variant.name}" for files in repository.applications for variant in files.variants]
-        for name in only:
+        for name in only if not unreadable else ():  # what cannot be read may have it
             if not any(is_named((name,), *label.split("/", 1)) for label in labels):
                 raise StrettoError(f"{repository.reference} has no variant {name[:80]!r}; it has {', '.join(labels)}")
         check_variants(fleet, repository)
@@ -60,9 +67,33 @@ class Offer:
         return self._deployed(repository, offered, self.may_serve)
 
     def everything(self, repository: Repository) -> Served:
-        """The deployment of what could be served if every model were sound and nothing was unloaded."""
+        """The deployment of what could be served if every model were sound and nothing was unloaded. Whatever else the
+        repository holds is told of, with the reason, once.
+        """
         self.known = {files.name: files for files in repository.applications}
-        return self._deployed(repository, self._offered(repository), lambda key: True)
+        unreadable, self.unreadable = self.unreadable, {each.name: each.reason for each in repository.unreadable}
+        for name, reason in self.unreadable.items():
+            if unreadable.get(name) != reason:
+                what = "is served on as it was read before" if name in self.known else "is left out"
+                log.error("application %s cannot be read and %s: %s", name, what, reason)
+        offered = self._offered(repository)
+        ready = self._deployed(repository, offered, lambda key: True)
+        deployed = {ready.deployment.variant_label(number) for number in range(len(ready.specs))}
+        kinds = tuple(dict.fromkeys(worker.kind for worker in deployed_workers(self.fleet, repository)))
+        before, part = self.left_out, replace(repository, applications=tuple(offered))
+        self.left_out = part.left_out(deployed, kinds)
+        for label, reason in self.left_out.items():
+            if before.get(label) != reason:
+                log.warning("%s is left out: %s", label, reason)
+        return ready
+
+    def why_not(self, application: str, variant: str) -> str:
+        """Why a variant that is enabled, and was never tried or passed its trial, is not served."""
+        if application in self.unloaded:
+            return "it was unloaded; load it to serve it again"
+        if all(each.name != variant for each in self.chosen(self.known[application]).variants):
+            return "it is not served here: see --variant, --partition and GET /v2/partition"
+        return self.left_out.get(f"{application}/{variant}", "no worker has loaded it yet")
 
     def may_serve(self, key: str) -> bool:
         return key in self.passed and key not in self.quarantine.entries
@@ -88,6 +119,7 @@ class Offer:
             if self.may_serve(spec.key)
         }
         wanted = [name for name, files in self.known.items() if self.chosen(files).variants]
+        wanted += [name for name in self.unreadable if name not in self.known]
         return [name for name in wanted if name not in self.unloaded and name not in sound]
 
     def chosen(self, files: ApplicationFiles) -> ApplicationFiles:
@@ -107,7 +139,7 @@ class Offer:
         offered = [files for files in offered if self._runs(files)]
         if not offered:
             raise NothingToServe(f"{repository.reference}: nothing can be served; see the messages above")
-        part = replace(repository, applications=tuple(offered))
+        part = replace(repository, applications=tuple(offered), unreadable=())
         deployment, warnings = deployment_on(self.fleet, part, self._quantile)
         ready = served(deployment, {files.name: files for files in offered}, self.fleet)
         bad = {deployment.variant_label(n) for n, spec in enumerate(ready.specs) if not may_serve(spec.key)}

@@ -96,6 +96,14 @@ class Place:
     def is_broken_link(self) -> bool:
         return os.path.islink(self.path) and not os.path.exists(self.path)
 
+    def is_bare(self) -> bool:
+        """A folder that is empty, as one is that is being copied, or that may not be looked into."""
+        try:
+            with os.scandir(self.path) as entries:
+                return next(entries, None) is None
+        except OSError:
+            return True
+
     def entries(self) -> list[Place]:
         """What the folder holds, by name, without what is hidden or private (a leading dot or underscore)."""
         folder = self.resolved()

@@ -11,7 +11,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -74,6 +74,11 @@ def this_machine(accelerator: str | None = None) -> Machine:
 def machine_kind(accelerator: str | None = None) -> str:
     """The kind of the present machine, or of its accelerator of that name."""
     return this_machine(accelerator).kind
+
+
+def has_accelerator(machine: Machine) -> bool:
+    """It is the present one with an accelerator, which the system may not show."""
+    return machine.accelerator is not None and replace(machine, accelerator=None) == this_machine()
 
 
 def present_kinds() -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
@@ -42,6 +42,36 @@ class RepositoryError(StrettoError):
             shown.append(f"and {len(problems) - SHOWN} more; stretto check {reference} shows them all")
         super().__init__("\n".join(shown))
         self.problems = problems
+        self.reference = reference
+
+    @property
+    def reason(self) -> str:
+        """In one line, with files as they are called inside the folder that the error is of."""
+        shown = [str(replace(each, file=self._inside(each.file))) for each in self.problems[:SHOWN]]
+        more = len(self.problems) - len(shown)
+        return "; ".join([*shown, *([f"and {more} more; run stretto check {self.reference}"] if more else [])])
+
+    def _inside(self, file: str | None) -> str | None:
+        return None if file is None or file == self.reference else file.removeprefix(f"{self.reference}/")
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An application that cannot be used as its files are now, and all that is wrong with them. `label` is its folder
+    as people call it.
+    """
+
+    name: str
+    label: str
+    problems: tuple[Problem, ...]
+
+    @property
+    def reason(self) -> str:
+        """In one line, with files as they are called inside its folder."""
+        return self.error().reason
+
+    def error(self) -> RepositoryError:
+        return RepositoryError(self.problems, self.label)
 
 
 @dataclass

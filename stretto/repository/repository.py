@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,8 +17,8 @@ from stretto.core.profile import NS_PER_MS, Quantile
 from stretto.core.worker import Worker, workers
 from stretto.repository.application import ApplicationFiles
 from stretto.repository.images import INSTALL, RAW, can_decode
-from stretto.repository.machine import accelerators, present_kinds
-from stretto.repository.problems import SHOWN, Problem
+from stretto.repository.machine import accelerators, has_accelerator, present_kinds
+from stretto.repository.problems import SHOWN, Problem, Unreadable
 from stretto.repository.profiles import StoredProfile
 from stretto.repository.sized_accuracy import accuracy_by_size
 from stretto.repository.tensors import InputTensor
@@ -27,12 +27,19 @@ from stretto.repository.variant import BYTES_PER_MB, VariantFiles
 
 @dataclass(frozen=True)
 class Repository:
-    """Everything was read and found sound. `reference` is what the user called it by."""
+    """What was read and found sound. `reference` is what the user called it by. What is `unreadable` is among the
+    applications only where it was read before, as it was then.
+    """
 
     reference: str
     applications: tuple[ApplicationFiles, ...]
+    unreadable: tuple[Unreadable, ...] = ()
 
     def application(self, name: str) -> ApplicationFiles:
+        """RepositoryError where it cannot be read as it is now; StrettoError where there is none of that name."""
+        for unreadable in self.unreadable:
+            if unreadable.name == name:
+                raise unreadable.error()
         for application in self.applications:
             if application.name == name:
                 return application
@@ -41,7 +48,7 @@ class Repository:
 
     def still_there(self) -> Repository:
         """Without applications of which a model has been removed since it was read, or is being replaced."""
-        return replace(self, applications=tuple(each for each in self.applications if _is_there(each)))
+        return replace(self, applications=tuple(each for each in self.applications if is_there(each)))
 
     def kind_in_use(self, kind: str | None = None) -> str:
         """The kind of machine whose profiles decide: the one asked for, else this machine's, else the likeliest other.
@@ -62,10 +69,27 @@ class Repository:
         likeliest = sorted(counts, key=lambda name: (name.partition("-")[0] not in families, -counts[name], name))
         return likeliest[0] if likeliest else here[0]
 
+    def kind_profiled(self) -> str:
+        """The kind of this machine that was profiled last, as a user means who looks at what a profile has brought."""
+        here, written = self.kinds_here(), dict[str, int]()
+        for variant in self._enabled():
+            for profile in variant.profiles:
+                if profile.kind in here:
+                    written[profile.kind] = max(written.get(profile.kind, 0), _written_ns(variant, profile.kind))
+        return max(written, key=lambda kind: written[kind], default=None) or self.kind_in_use()
+
+    def kinds_here(self) -> tuple[str, ...]:
+        """Every kind of worker of this machine: what its system shows, and GPUs that were profiled on it. A container
+        may have one that the system does not show.
+        """
+        profiles = (profile for variant in self._enabled() for profile in variant.profiles)
+        here = (each.kind for each in profiles if has_accelerator(each.machine))
+        return tuple(dict.fromkeys((*present_kinds(), *here)))
+
     def doubts(self, kind: str) -> tuple[Problem, ...]:
         """What to tell the user about the profiles of a kind: that they are foreign, missing, stale or noisy."""
         doubts: list[Problem] = []
-        here = present_kinds()
+        here = self.kinds_here()
         if kind not in here and any(variant.profile_on(kind) for variant in self._enabled()):
             doubts.append(
                 Problem(
@@ -169,21 +193,48 @@ class Repository:
         that all rests on.
 
         A variant without a profile for any kind in use, without any figure of its accuracy, or too large for every
-        worker, is left out; an application that has none left is an error.
+        worker, is left out, and so is an application that has none left; StrettoError where that is all of them.
         """
         if isinstance(fleet, int):
             if not 1 <= fleet <= MAX_WORKERS:
                 raise StrettoError(f"there must be between 1 and {MAX_WORKERS} workers, not {fleet}")
             fleet = workers(fleet, self.kind_in_use(kind))
         kinds = tuple(dict.fromkeys(worker.kind for worker in fleet))
-        applications, too_large = [], []
+        applications, too_large, refused = [], [], []
         for files in self.applications:
-            application, without = _fitting(files, self._application(files, kinds), fleet)
+            try:
+                application, without = _fitting(files, self._application(files, kinds), fleet)
+            except StrettoError as error:
+                refused.append(str(error))
+                continue
             applications.append(application)
             too_large += without
+        if not applications:
+            raise StrettoError("\n".join(refused) or f"{self.reference}: there is nothing to deploy")
         deployment = Deployment(tuple(applications), tuple(fleet), quantile)
         doubts = [doubt for each in kinds for doubt in self.doubts(each)]
-        return deployment, tuple(dict.fromkeys(str(doubt) for doubt in (*doubts, *too_large)))
+        unreadable = [f"{each.label} is left out: {each.reason}" for each in self.unreadable]
+        told = (*unreadable, *refused, *(str(doubt) for doubt in (*doubts, *too_large)))
+        return deployment, tuple(dict.fromkeys(told))
+
+    def left_out(self, deployed: Collection[str], kinds: Sequence[str]) -> dict[str, str]:
+        """Why variants that are enabled are not among those that are deployed on workers of these kinds; all by
+        APPLICATION/VARIANT.
+        """
+        return {
+            label: self._why_left_out(variant, kinds)
+            for files in self.applications
+            for variant in files.variants
+            if variant.enabled and (label := f"{files.name}/{variant.name}") not in deployed
+        }
+
+    def _why_left_out(self, variant: VariantFiles, kinds: Sequence[str]) -> str:
+        run = f"run {self.profile_command(kinds[0])}"
+        if not any(variant.profile_on(kind) for kind in kinds):
+            return f"no profile for machine kind {' or '.join(kinds)}; {run}"
+        if not variant.has_rank:
+            return f"its accuracy is not known; state it in variant.toml, or {run} --data FILE.npz"
+        return "no worker has memory for it, or runs it"
 
     def _application(self, files: ApplicationFiles, kinds: tuple[str, ...]) -> Application:
         enabled = [variant for variant in files.variants if variant.enabled]
@@ -270,11 +321,19 @@ def core_variant(files: ApplicationFiles, variant: VariantFiles, profiles: Seque
     )
 
 
-def _is_there(files: ApplicationFiles) -> bool:
+def is_there(files: ApplicationFiles) -> bool:
+    """None of its models was removed since it was read."""
     try:
         return all(variant.model_sha256() for variant in files.variants)
     except (StrettoError, OSError):
         return False
+
+
+def _written_ns(variant: VariantFiles, kind: str) -> int:
+    try:
+        return variant.profile_path(kind).stat().st_mtime_ns
+    except OSError:  # it went meanwhile
+        return 0
 
 
 def _frame_bytes(takes: InputTensor, variant: VariantFiles, profiles: Sequence[StoredProfile]) -> int:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
-from stretto.repository.application import ApplicationFiles, read_application
-from stretto.repository.files import MAX_ENTRIES, MAX_MODEL_BYTES
-from stretto.repository.problems import Problems, RepositoryError
-from stretto.repository.read import application_places
+from stretto.repository.application import ApplicationFiles
+from stretto.repository.files import MAX_ENTRIES
+from stretto.repository.problems import Problems, Unreadable
+from stretto.repository.read import application_places, read_one, repository_of
 from stretto.repository.repository import Repository
 
 # A file that changed so shortly before it was looked at may change again without its times telling.
@@ -29,30 +30,20 @@ class Reader:
         self._reference = reference
         self._known: dict[Path, tuple[Stamp, ApplicationFiles]] = {}
 
-    def read(self) -> Repository:
+    def read(self, before: Iterable[ApplicationFiles] = ()) -> Repository:
         """As `read_repository` does."""
-        problems = Problems()
-        applications: list[ApplicationFiles] = []
+        found: list[ApplicationFiles | Unreadable] = []
         known: dict[Path, tuple[Stamp, ApplicationFiles]] = {}
-        for place in application_places(self._reference, problems):
+        for place in application_places(self._reference, Problems()):
             stamp = stamp_of(place.path)  # before it is read: whatever changes meanwhile is read the next time
-            before = self._known.get(place.path)
-            if stamp is not None and before is not None and before[0] == stamp:
-                application: ApplicationFiles | None = before[1]
-            else:
-                own_problems = Problems()
-                application = read_application(place, MAX_MODEL_BYTES, own_problems)
-                for problem in own_problems.found:
-                    problems.add(problem)
-                stamp = None if own_problems.errors else stamp
-            if application is not None:
-                applications.append(application)
-                if stamp is not None:
-                    known[place.path] = (stamp, application)
-        if problems.errors:
-            raise RepositoryError(problems.errors, str(self._reference))
+            earlier = self._known.get(place.path)
+            is_as_before = stamp is not None and earlier is not None and earlier[0] == stamp
+            application = earlier[1] if earlier is not None and is_as_before else read_one(place)
+            found.append(application)
+            if stamp is not None and isinstance(application, ApplicationFiles):
+                known[place.path] = (stamp, application)
         self._known = known
-        return Repository(str(self._reference), tuple(applications))
+        return repository_of(str(self._reference), found, before)
 
 
 def stamp_of(folder: Path) -> Stamp | None:

@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 
 from stretto.config.fields import ConfigError, Fields
@@ -121,6 +122,11 @@ class VariantFiles:
         if (self.precision, self.channels_last) == ("float32", None):
             return digest
         return hashlib.sha256(f"{digest} {self.precision} {self.channels_last}".encode()).hexdigest()
+
+    @cached_property
+    def read_sha256(self) -> str:
+        """The same, as it was when it was first asked for: whatever becomes of the files, this is what was read."""
+        return self.model_sha256()
 
     def profile_state(self, kind: str, kinds_here: tuple[str, ...]) -> ProfileState:
         """What can be said of the profile for `kind` on a machine that offers the workers `kinds_here`."""

@@ -98,10 +98,10 @@ def test_load_of_what_cannot_be_served(tmp_path: Path) -> None:
         assert server.ask("POST", "/v2/models/numbers/infer", ONE).status == 200
         (folder / "broken").mkdir()
         (folder / "broken" / "app.toml").write_text("name = 3\n")
-        for name in ("broken", "fashion"):
-            reply = manage(server, f"models/{name}/load")
-            assert (reply.status, reply.reason) == (400, "bad_request")
-            assert "/" not in reply.content["error"]
+        reply = manage(server, "models/broken/load")
+        assert (reply.status, reply.reason) == (400, "bad_request")
+        assert str(tmp_path) not in reply.content["error"] and reply.content["error"].startswith("app.toml:1: name ")
+        assert manage(server, "models/fashion/load").status == 200  # what is broken is its own affair
         assert server.ask("POST", INFER, ONE).status == 200
         shutil.rmtree(folder / "broken")
         variant = folder / "numbers" / "variants" / "mlp"

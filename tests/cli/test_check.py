@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from stretto.backends.load import load_model
+from stretto.backends.model import BackendError
+from stretto.backends.source import ModelSource
 from stretto.cli.main import app
 from stretto.repository import machine
 from stretto.repository.profiles import profile_path
-from tests.repository.build import HERE, KIND, Built, build
+from tests.repository.build import APP, HERE, KIND, Built, build, write_model
 
 
 @pytest.fixture
@@ -110,3 +115,92 @@ def test_nothing_to_check_is_a_sentence(tmp_path: Path) -> None:
 
 def test_help_has_examples() -> None:
     assert "  stretto check zoo" in run("--help").stdout
+
+
+def test_after_a_profile_its_kind_of_machine_is_looked_at(built: Built) -> None:
+    """Where the system shows no GPU, check looked at the processor, and called the GPU's profiles foreign."""
+    with_gpu = replace(HERE, accelerator="NVIDIA H200")
+    for name in ("fast", "good"):
+        path = built.profile(name, with_gpu.kind, 0.5, machine=with_gpu)
+        os.utime(path, (2e9, 2e9))
+    data = json.loads(run(built.root, "--json").stdout)
+    assert (data["kind"], data["warnings"]) == (with_gpu.kind, 0)
+    assert {row["profile"] for row in data["applications"][0]["variants"]} == {"ok"}
+    os.utime(built.profile("fast"), (3e9, 3e9))
+    assert json.loads(run(built.root, "--json").stdout)["kind"] == KIND
+    for name in ("fast", "good"):  # from elsewhere, however new
+        os.utime(built.profile(name, "gpu-other", 0.5, machine=replace(with_gpu, processor="Other")), (4e9, 4e9))
+    assert json.loads(run(built.root, "--json").stdout)["kind"] == KIND
+
+
+def zipped(path: Path, labels: str) -> None:
+    """As skl2onnx exports a classifier by default: a label, and a map from class to probability for each row."""
+    onnx = pytest.importorskip("onnx", reason="models for the tests are made with onnx, an extra for development")
+    from onnx import TensorProto, helper
+
+    path.unlink()
+    write_model(path)
+    model = onnx.load(str(path))
+    graph = model.graph
+    key, element = (
+        ("classlabels_int64s", TensorProto.INT64)
+        if labels == "numbers"
+        else ("classlabels_strings", TensorProto.STRING)
+    )
+    classes = [0, 1, 2] if labels == "numbers" else ["left", "middle", "right"]
+    graph.node.append(helper.make_node("ArgMax", ["probabilities"], ["label"], axis=1, keepdims=0))
+    zip_map = helper.make_node("ZipMap", ["probabilities"], ["output_probability"], domain="ai.onnx.ml")
+    zip_map.attribute.append(helper.make_attribute(key, classes))
+    graph.node.append(zip_map)
+    maps = helper.make_sequence_type_proto(
+        helper.make_map_type_proto(element, helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    )
+    del graph.output[:]
+    graph.output.append(helper.make_tensor_value_info("label", TensorProto.INT64, ["batch"]))
+    graph.output.append(helper.make_value_info("output_probability", maps))
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    onnx.save(model, str(path))
+
+
+@pytest.mark.parametrize("labels", ["numbers", "words"])
+def test_rows_of_maps_are_refused_with_the_remedy_before_anything_is_run(built: Built, labels: str) -> None:
+    """check found nothing wrong; profile and serve refused it, without a word on what mends it."""
+    pytest.importorskip("onnxruntime")
+    zipped(built.variant("good") / "model.onnx", labels)
+    (built.app / "app.toml").write_text(APP.replace('"probabilities"', '"output_probability"'))
+    shutil.rmtree(built.variant("fast"))
+    result = run(built.root)
+    problem = next(line for line in result.stdout.splitlines() if line.startswith("error: "))
+    assert result.exit_code == 2 and "good/model.onnx: has output output_probability, which is a seq" in problem
+    assert 'options={id(model): {"zipmap": False}}' in problem
+    with pytest.raises(BackendError) as caught:
+        load_model(ModelSource("onnx", built.variant("good") / "model.onnx"))
+    assert problem.partition("; ")[2] == str(caught.value).partition("; ")[2]  # one rule for both
+
+
+@pytest.mark.parametrize(("element", "shape", "says"), [("STRING", ["batch", 3], "string"), ("FLOAT", [], "no batch")])
+def test_what_the_runtime_would_refuse_is_seen(built: Built, element: str, shape: list[Any], says: str) -> None:
+    onnx = pytest.importorskip("onnx")
+    path = built.variant("good") / "model.onnx"
+    model = onnx.load(str(path))
+    graph, helper = model.graph, onnx.helper
+    graph.node.append(helper.make_node("ReduceSum", ["probabilities"], ["sum"], keepdims=0))
+    graph.node.append(helper.make_node("Cast", ["probabilities"], ["words"], to=onnx.TensorProto.STRING))
+    name = "words" if element == "STRING" else "sum"
+    graph.output.append(helper.make_tensor_value_info(name, getattr(onnx.TensorProto, element), shape))
+    onnx.save(model, str(path))
+    result = run(built.root)
+    assert result.exit_code == 2 and f"has output {name}, which" in result.stdout and says in result.stdout
+    with pytest.raises(BackendError, match=f"has output {name}, which"):
+        load_model(ModelSource("onnx", path))
+
+
+def test_all_broken_applications_are_listed(built: Built) -> None:
+    for number in range(5):
+        broken = built.root / f"broken_{number}"
+        shutil.copytree(built.app, broken)
+        (broken / "app.toml").write_text("slo_ms = = 50\n")
+    result = run(built.root)
+    assert result.exit_code == 2 and "rows: SLO 50 ms" in result.stdout
+    for number in range(5):
+        assert f"broken_{number}/app.toml:1: not valid TOML" in result.stdout

@@ -152,7 +152,9 @@ def test_batches_stay_within_the_limits_of_the_application(built: Built) -> None
     ]
     assert set(variants["good"]["profile"]["batches"]) == {"1", "2", "4"}
     assert set(variants["fast"]["profile"]["batches"]) == {"1", "2"}
-    assert "rows/fast: batches go up to 2 here" in refused(built.app, "--batches", "4", "--dry-run")
+    assert "rows/fast: batches go up to 2 here" in refused(
+        built.app, "--batches", "4", "--dry-run", "--variant", "fast"
+    )
 
 
 def test_labelled_data_gives_accuracy_and_is_kept(built: Built, tmp_path: Path) -> None:
@@ -367,3 +369,33 @@ def test_values_need_a_tolerance_to_be_right_within(built: Built, tmp_path: Path
     built.write_app(f'{text}shape = [3]\nkind = "values"\ntolerance = 0.1\n')
     variant = read_repository(built.app).applications[0].variant("fast")
     assert not variant.has_accuracy and variant.unmeasured == "it was measured with another tolerance"
+
+
+def test_one_broken_application_stops_no_profile(built: Built) -> None:
+    for name in ("broken", "bare"):
+        shutil.copytree(built.app, built.root / name)
+    (built.root / "broken" / "app.toml").write_text("slo_ms = = 50\n")
+    shutil.rmtree(built.root / "bare")
+    (built.root / "bare").mkdir()
+    result = run(built.root, *QUICK)
+    assert result.exit_code == 0, result.output
+    assert f"error: {built.root}/broken is left out: app.toml:1: not valid TOML" in result.stderr
+    assert f"error: {built.root}/bare is left out: app.toml: there is no such file" in result.stderr
+    assert all((built.variant(name) / "profiles").is_dir() for name in ("fast", "good"))
+    found = printed(built.root, *QUICK, "--dry-run")
+    assert set(found["applications"]) == {"rows"} and set(found["left_out"]) == {"broken", "bare"}
+
+
+def test_one_model_that_cannot_run_stops_no_profile(
+    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bad_rows.py").write_text("def broken(rows):\n    raise RuntimeError('no such row')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    variant = built.variant("bad")  # the first by name
+    variant.mkdir()
+    text = 'backend = "callable"\ncode = "bad_rows:broken"\naccuracy = 0.3\naccuracy_source = "measured"\n'
+    (variant / "variant.toml").write_text(text)
+    result = run(built.root, *QUICK)
+    assert result.exit_code == 2 and "wrote 2 profiles" in result.stdout
+    assert "error: rows/bad: bad_rows:broken failed on a batch of 1" in result.stderr
+    assert all((built.variant(name) / "profiles").is_dir() for name in ("fast", "good"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from typer.testing import CliRunner
 
 from stretto.cli.main import app
 from stretto.cli.roles import role_options
+from stretto.cli.serve_ray import _when_it_listens
 from stretto.client import Client, StrettoClientError, Unavailable
 from stretto.core.errors import StrettoError
 from stretto.live.cluster import worker as cluster_worker
@@ -248,6 +250,41 @@ def test_sighup_without_a_change_says_so(built: Built, tmp_path: Path) -> None:
         finally:
             scheduler.terminate()
     assert "wait for the next start" not in file.read_text()
+
+
+def test_a_scheduler_says_where_it_listens_when_it_does(built: Built, tmp_path: Path) -> None:
+    """It named the address of the cluster seconds before it was open there."""
+    file, endpoint = tmp_path / "log", free_endpoint()
+    free = ["--management-port", "0", "--management-grpc-port", "-1", "--kind", KIND]
+    command = [sys.executable, "-m", "stretto", "scheduler", str(built.root), "--bind", endpoint, *free]
+    with file.open("w") as log, subprocess.Popen(command, env=ENVIRONMENT, stderr=log) as scheduler:
+        try:
+            until(lambda: "management" in file.read_text())
+            until(lambda: endpoint in file.read_text())
+            socket.create_connection(("127.0.0.1", port_of(endpoint)), 1).close()
+            told = [line.split() for line in file.read_text().splitlines() if "p://127" in line]
+            assert sorted(words[0] for words in told) == ["cluster", "management"]
+        finally:
+            scheduler.terminate()
+
+
+def test_what_another_process_opens_is_told_when_it_is_open() -> None:
+    """As `serve --engine ray` does for its scheduler."""
+
+    class Placed:
+        is_over = False
+
+    told, placed, address = threading.Event(), Placed(), ("127.0.0.1", port_of(free_endpoint()))
+    waiting = threading.Thread(target=_when_it_listens, args=(address, placed, told.set))
+    waiting.start()
+    assert not told.wait(1.0)
+    with socket.create_server(address):
+        assert told.wait(30.0)
+    waiting.join(10)
+    told.clear()
+    placed.is_over = True
+    _when_it_listens(address, placed, told.set)  # type: ignore[arg-type]
+    assert not told.is_set()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

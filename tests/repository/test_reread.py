@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,12 @@ def test_applications_that_come_go_and_break(built: Built) -> None:
     assert [each.name for each in reader.read().applications] == ["other", "rows", "third"]
     (built.root / "third" / "app.toml").write_text("slo_ms = -1\n")
     for _ in range(2):  # what is wrong is told every time
+        found = reader.read()
+        assert [each.name for each in found.applications] == ["other", "rows"]
+        assert [(each.name, "slo_ms" in each.reason) for each in found.unreadable] == [("third", True)]
         with pytest.raises(StrettoError, match="slo_ms"):
-            reader.read()
+            found.application("third")
+    kept = reader.read((*sound.applications, replace(sound.applications[0], name="third")))
+    assert [each.name for each in kept.applications] == ["other", "rows", "third"] and kept.unreadable
     shutil.rmtree(built.root / "third")
     assert reader.read() == sound

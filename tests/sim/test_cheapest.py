@@ -140,3 +140,22 @@ def test_too_many_mixes_are_refused() -> None:
     world = World(dict.fromkeys(kinds, 1.0), {kind: 1.0 + n / 100 for n, kind in enumerate(kinds)}, 40.0, 1.0)
     with pytest.raises(StrettoError, match="more than 5000 mixes"):
         world.search(most=200)
+
+
+def test_a_fleet_whose_promise_is_refuted_is_not_the_answer() -> None:
+    """A promise is asked about once, and only where it is enough; every fleet below a refuted one is ruled out."""
+    world = World({"gpu": 10.0, "cpu": 1.0}, {"gpu": 5.0, "cpu": 1.0}, 12.0, 1.0)
+    world.most = MOST
+    refuted: list[Given] = []
+
+    def confirms(given: Given) -> bool:
+        assert given.violation <= 0.01 and not any(given is other for other in refuted)
+        if given.workers < 4:
+            refuted.append(given)
+            return False
+        return True
+
+    requirement = Requirement(1.0, 0.5, 0.01)
+    found = cheapest_fleet(world.promise, world.bound, requirement, world.costs, most=MOST, confirms=confirms)
+    assert refuted and found.best.promise.workers >= 4 and found.best.cost > 7.0
+    assert not any(trial.is_enough and trial.promise.workers < 4 for trial in found.tried)

@@ -126,7 +126,8 @@ class FrontService:
         """Something is served that is new here, or its tensors are not what they were."""
         while True:
             try:
-                repository = await asyncio.to_thread(read_repository, self.options.repository)
+                before = tuple(self.offer.known.values())
+                repository = await asyncio.to_thread(read_repository, self.options.repository, before=before)
             except (StrettoError, OSError) as error:
                 log.error("the repository changed and cannot be read here: %s", error)
             else:

@@ -194,8 +194,23 @@ def test_what_waits_too_long_is_refused_and_its_connection_kept(
             reply = wire.reply()
             assert (reply.status, reply.reason) == (429, "overloaded") and "retry-after" in reply.headers
             assert waiting.plane.refused["overloaded"] == refused + count
+            assert wire.ask("GET", "/v2/models/fashion").status == 200  # by the parser, which is where the body ended
             assert wire.ask("POST", PINNED, json_body(images(), id="small")).content["id"] == "small"
     waiting.wait_until(lambda: waiting.plane.budget.used == 0, "all is let go of")
+
+
+def test_a_body_is_refused_for_its_own_wait_and_not_for_how_long_the_machine_runs(
+    waiting: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A minute of patience, which no body here needs, and which is less than the clock shows."""
+    assert time.monotonic() > 120, "the machine has only just started"
+    whole = large()
+    with waiting.wire() as wire:
+        wire.send(whole)
+        values_of(wire.reply())
+        monkeypatch.setattr(waiting.call(lambda: _known(waiting, whole)), "patience_ns", 60 * 10**9)
+        wire.send(whole)
+        values_of(wire.reply())
 
 
 def _known(server: Running, whole: bytes) -> Any:

@@ -474,6 +474,20 @@ def test_slow_and_idle_clients_are_cut(quick: Running) -> None:
             assert wire.is_closed()
 
 
+def test_a_known_request_that_waits_for_its_answer_is_not_slow(quick: Running) -> None:
+    """One that comes in a single piece, and that the parser does not see."""
+    with quick as server, server.wire() as wire:
+        request = infer_message("patient")
+        for has_to_wait in (False, True):
+            with server.gate:
+                wire.send(request)
+                server.wait_for_queries(1)
+                began = time.monotonic()
+                if has_to_wait:
+                    server.wait_until(lambda began=began: time.monotonic() - began > 0.7, "longer than one may be slow")
+            assert wire.reply().content["id"] == "patient"
+
+
 def test_a_client_that_never_reads_is_cut(quick: Running) -> None:
     with quick as server, server.wire() as wire:
         wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -5,6 +5,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
+# Versions that the tests pass with. The newest that are allowed instead: make test LOCK=
+LOCK ?= requirements.lock
+LOCKED = $(if $(LOCK),--constraint $(LOCK))
 # Tests run in two processes. What they share is compiled first, or both would do it. One process: make test PYTEST=-n0
 PYTEST ?= -n 2
 # Many tests run real processes against real clocks. One that fails is run again some seconds later, and named (R)
@@ -20,7 +23,7 @@ NEEDS_serve_chaos = opentelemetry-sdk opentelemetry-exporter-otlp-proto-http
 BENCHMARKS = $(sort $(basename $(notdir $(shell grep -l '__main__":$$' benchmarks/*.py))))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-extras bench wheel lint format proto clean
+.PHONY: help venv demo test test-extras test-newest mutants bench wheel lint format proto lock clean
 
 help: ## list the targets
 	@echo 'targets:'
@@ -39,6 +42,23 @@ test: $(VENV)/.dev lint ## lint, types and tests
 
 test-extras: $(VENV)/.extras $(TRITONCLIENT)/.done ## tests that need PyTorch, Ray or Triton's client, installed first (large)
 	@STRETTO_TRITONCLIENT_PYTHON='$(abspath $(TRITONCLIENT))/bin/python' $(BIN)/python -m pytest -q -m extras $(RERUN)
+
+# What users get: the wheel, with the newest of everything it allows, in an environment of its own. Nothing of the
+# checkout's package is in reach. Another Python: make test-newest PYTHON=python3.13
+NEWEST ?= .venv-newest
+NEWEST_TESTS ?= tests/dispatch tests/api tests/client tests/cli/test_serve.py
+test-newest: ## tests of the server against the built wheel, with the newest versions that it allows
+	@rm -rf $(NEWEST) build/newest && mkdir -p build/newest/dist
+	@$(PYTHON) -m venv $(NEWEST)
+	@$(NEWEST)/bin/python -m pip --quiet wheel --no-deps --wheel-dir build/newest/dist .
+	@$(NEWEST)/bin/python -m pip --quiet install "$$(ls build/newest/dist/*.whl)[plot,test]"
+	@$(NEWEST)/bin/python -m pip list
+	@git ls-files -z | grep -zv '^stretto/' | xargs -0 cp --parents --target-directory build/newest
+	@cd build/newest && STRETTO_CACHE_DIR="$$PWD/cache" $(abspath $(NEWEST))/bin/stretto warm >/dev/null
+	@cd build/newest && STRETTO_CACHE_DIR="$$PWD/cache" $(abspath $(NEWEST))/bin/python -m pytest -q $(PYTEST) $(RERUN) $(NEWEST_TESTS)
+
+mutants: $(VENV)/.dev ## change the rules one at a time and name the changes that no test notices: make mutants ARGS='--count 40'
+	@$(BIN)/python tests/mutate.py $(ARGS)
 
 ifeq ($(strip $(NAME)),)
 bench: ## run one benchmark: make bench NAME=symphony_table4 (without NAME: list them)
@@ -64,6 +84,11 @@ format: $(VENV)/.dev ## ruff: put imports and formatting right
 	@$(BIN)/python -m ruff check --fix .
 	@$(BIN)/python -m ruff format .
 
+lock: $(VENV)/.dev ## write the versions that are installed into requirements.lock
+	@head -2 requirements.lock > requirements.new
+	@$(BIN)/python -m pip freeze --exclude-editable >> requirements.new
+	@mv requirements.new requirements.lock
+
 proto: $(VENV)/.dev ## make the gRPC messages anew from their .proto file
 	@$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. stretto/api/grpc/open_inference.proto
 
@@ -80,14 +105,14 @@ $(BIN)/python:
 		{ echo "$(PYTHON) cannot make virtual environments; install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: pyproject.toml | $(BIN)/python
+$(VENV)/.run: pyproject.toml $(LOCK) | $(BIN)/python
 	@echo 'installing what Stretto needs into $(VENV) …'
-	@$(PIP) install --editable '.[plot]'
+	@$(PIP) install $(LOCKED) --editable '.[plot]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml $(VENV)/.run | $(BIN)/python
+$(VENV)/.dev: pyproject.toml $(LOCK) $(VENV)/.run | $(BIN)/python
 	@echo 'installing what the tests need into $(VENV) …'
-	@$(PIP) install --editable '.[plot,dev]'
+	@$(PIP) install $(LOCKED) --editable '.[plot,dev]'
 	@touch $@
 
 $(VENV)/.extras: pyproject.toml $(VENV)/.dev | $(BIN)/python

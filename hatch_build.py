@@ -2,11 +2,16 @@
 
 Such a wheel is for one platform and one version of Python, and its code for any processor of that architecture.
 Without it a wheel is pure Python, and the first start compiles.
+
+The code is Numba's cache: files that Numba links in the process that reads them, against itself. Nothing of it is bound
+to the C library of the machine that builds, so on Linux the wheel names the oldest one that Numba's own wheels need,
+by a name that indexes accept.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -31,11 +36,19 @@ class CompiledCodeHook(BuildHookInterface):
         subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": self.root})
         build_data["force_include"][str(Path(self._made.name) / "compiled")] = "stretto/_compiled"
         build_data["pure_python"] = False
-        build_data["infer_tag"] = True
+        if sys.platform == "linux":
+            build_data["tag"] = linux_tag()
+        else:
+            build_data["infer_tag"] = True
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if hasattr(self, "_made"):
             self._made.cleanup()
+
+
+def linux_tag() -> str:
+    """This version of Python, none of its binary interface, and this architecture."""
+    return f"cp{sys.version_info.major}{sys.version_info.minor}-none-manylinux_2_28_{platform.machine()}"
 
 
 def _is_asked_for() -> bool:

@@ -115,6 +115,19 @@ def test_a_head_that_never_had_time_for_such_a_batch_is_served() -> None:
     assert [made.outcome(ticket) for ticket in (quick, *others)] == [None] * 4
 
 
+def test_nobody_is_given_up_for_a_batch_that_the_busy_worker_could_not_begin_in_time() -> None:
+    """It is told at 10, and free at 12: two would end at 26, when the head's deadline is past, and the second alone
+    would be answered as well as the head.
+    """
+    made = driver(lane(late=Late.DROP_WHEN_DISPATCHED, floor_rates=(0.0,) * 8, ahead_ns=2))
+    made.query(1000)
+    head, _ = made.submit(0, 25), made.submit(0, 26)
+    made.taken()
+    made.at(10).advance()
+    assert made.batches() == [(0, 0, [1])]
+    assert made.outcome(head) is None
+
+
 def in_two_variants(batch: int) -> Table:
     """Runs FAST below a slack of 60 and SLOW from there on, in batches of at most `batch` (0: all that fit)."""
     return cells([[FAST, FAST, FAST, SLOW]] * 3, batch)

@@ -23,11 +23,12 @@ from tests.dispatch.small import deployed, lane, planned, straight, variant
 
 print(isinstance(events.report, CompiledFunction))
 chosen = random.Random(7)
+DROPPING = Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE
 rules = {"select": MostAccurate((1, 0)), "adaptive_cap": AdaptiveCap(target_ns=60), "floor_rates": (0.0, 1e7, 3e7)}
 lanes = [lane(f"l{n}", (n, 3), late=late, order=order, capacity=500, **rules)
-         for n, (late, order) in enumerate(zip(Late, (*Order, Order.FIRST_COME)))]
+         for n, (late, order) in enumerate(zip((*DROPPING, DROPPING[0]), Order))]
 on = deployed(variant("fast", straight(2, 10)), variant("slow", straight(5, 20), load_ns=9), crew=4)
-made = Dispatcher(on, planned(*lanes[:3], rule=RouteRule.WEIGHTED, weights=(0.2, 0.5, 0.3), seed=2**63 + 11),
+made = Dispatcher(on, planned(*lanes, rule=RouteRule.WEIGHTED, weights=(0.2, 0.5, 0.3), seed=2**63 + 11),
                   correction=0.1)
 now, due, decided = 0, [], []
 for number in range(400):

@@ -1,4 +1,4 @@
-"""Stages are closed after each test: whatever is left must have its end by then."""
+"""Stages are closed after each test: whatever is left must have its end by then. And nothing rests on idle cores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from stretto.core.plan import Plan
+from stretto.live import aside, pace, repairs
 from stretto.live.generation import Served
+from tests.live.beside import take_turns
 from tests.live.scripted import Stage, plan_for
 
 Staging = Callable[..., Stage]
@@ -26,3 +28,18 @@ def stage() -> Iterator[Staging]:
     yield begin
     for each in made:
         each.close()
+
+
+@pytest.fixture(autouse=True)
+def patient_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long trials take, a service begins with all that passes them."""
+    monkeypatch.setattr(repairs, "GRACE_S", 60.0)
+    monkeypatch.setattr(repairs, "FIRST_GRACE_S", 60.0)
+
+
+@pytest.fixture
+def work_beside_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judges and makers of policies need not step back: what they do is tested, and not when."""
+    monkeypatch.setattr(aside, "_step_back", take_turns)
+    monkeypatch.setattr(pace, "LEAST_SHARE", 1.0)
+    monkeypatch.setattr(pace, "OWED_SHARE", 1.0)

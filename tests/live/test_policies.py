@@ -7,7 +7,10 @@ import logging
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +32,18 @@ from tests.live.test_service import ask, built, service_of
 from tests.repository.build import KIND, Built, build
 
 __all__ = ["built"]
+pytestmark = pytest.mark.usefixtures("work_beside_takes_turns")
+STEP_BACK = aside._step_back  # tests here do not
 QUICK = {"queries": 1000, "slack_steps": 20}
 
 
 def make(task: Any, options: Any, load: float) -> Any:
-    """What stands for a policy: who made it, at which priority, for which load."""
+    """What stands for a policy: who made it, for which load."""
     if load == 13:
         os.kill(os.getpid(), signal.SIGKILL)
     if load < 0:
         raise StrettoError("no policy for such a load")
-    return (os.getpid(), os.nice(0), load)
+    return (os.getpid(), load)
 
 
 class Asker:
@@ -74,7 +79,15 @@ class Task:
     application, kind, workers = "app", "default", 1
 
 
-def test_the_load_asked_for_last_is_made_first_with_low_priority() -> None:
+def test_everything_else_goes_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aside, "_step_back", STEP_BACK)
+    with ProcessPoolExecutor(1, get_context("spawn"), aside._step_back) as pool:
+        assert pool.submit(os.nice, 0).result() >= aside.NICENESS
+        if sys.platform == "linux":
+            assert pool.submit(os.sched_getscheduler, 0).result() == os.SCHED_IDLE
+
+
+def test_the_load_asked_for_last_is_made_first() -> None:
     async def work() -> None:
         maker = PolicyMaker(asyncio.get_running_loop())
         planner = Asker(maker)
@@ -82,8 +95,8 @@ def test_the_load_asked_for_last_is_made_first_with_low_priority() -> None:
             planner.request(load)
         await until(lambda: len(planner.added) == 3)
         made = planner.added
-        assert [load for _, _, load in made][1:] == [3.0, 2.0]  # the first one began before the others were asked for
-        assert len({pid for pid, _, _ in made}) == 1 and made[0][0] != os.getpid() and made[0][1] >= aside.NICENESS
+        assert [load for _, load in made][1:] == [3.0, 2.0]  # the first one began before the others were asked for
+        assert len({pid for pid, _ in made}) == 1 and made[0][0] != os.getpid()
         assert (maker.made, maker.waiting) == (3, 0) and not maker.collect()
         maker.close()
         await until(lambda: not alive(made[0][0]))

@@ -25,7 +25,6 @@ from stretto.core.plan import Delays, Fixed, Lane, Late, Plan, by_application
 from stretto.core.telemetry import Telemetry
 from stretto.core.verdict import Candidate, Verdict
 from stretto.core.view import View
-from stretto.live import pace
 from stretto.live.crew import Factory
 from stretto.live.executors import executor_factory
 from stretto.live.options import ServiceOptions
@@ -381,10 +380,10 @@ class QuickTwin(LiveTwin):
         return QuickCase(case.deployment, case.setting)
 
 
+@pytest.mark.usefixtures("work_beside_takes_turns")
 def test_the_judge_names_the_cheapest_fleet_for_what_it_measured(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
     """In its process beside the serving; a load that one worker carries."""
     monkeypatch.setattr(twin_live, "ENOUGH_NS", 10**9)
-    monkeypatch.setattr(pace, "LEAST_SHARE", 1.0)  # it need not step back here
 
     async def work() -> None:
         given = scaled("1:2@0.5", actuator="advice")
@@ -413,6 +412,7 @@ class WantsThree(QuickTwin):
         return JudgedFleet({KIND: 3}, 1.5, float(sum(rates)), 0.0, 0.9, "a plan")
 
 
+@pytest.mark.usefixtures("work_beside_takes_turns")
 @pytest.mark.parametrize("follows", [True, False])
 def test_actuators_follow_the_judge_where_that_is_asked_for(
     built: Built, monkeypatch: pytest.MonkeyPatch, follows: bool

@@ -161,3 +161,14 @@ def test_lanes_are_served_by_the_workers_that_can_run_the_variant() -> None:
     application = Application("app", 25 * NS_PER_MS, (Variant("only", 0.9, (fast,)),))
     served = Deployment((application,), (Worker("a", "fast"), Worker("b", "slow"), Worker("c", "fast")))
     assert Symphony()(View(served)).lanes[0].workers == (0, 2)
+
+
+def test_an_application_is_taken_to_have_its_own_share_of_the_workers_and_no_more() -> None:
+    """Three applications of one model and load, six workers: two for each, times the `room` that is asked for."""
+    view = View(deployment(), expected_rates=(100.0, 100.0, 100.0))
+    for options, share in (({}, 2.0), ({"room": 1.5}, 3.0)):
+        for lane in Symphony(batch_aware=True, **options)(view).lanes:
+            assert lane.release == Deferred(
+                when_gathered=False,
+                floor_rates=pytest.approx(floor_rates(RESNET, 25 * NS_PER_MS, share, Quantile.P95)),
+            )

@@ -321,6 +321,30 @@ def test_a_floor_for_accuracy() -> None:
     assert control(flat(20, 25, 2)).wanted == {"default": 40}
 
 
+def test_a_floor_is_of_workers_that_are_pressed() -> None:
+    """What an accuracy needs is told by profiles, and pressed workers take 1.2 times as long, as an overload showed."""
+    floors: dict[str, float] = {}
+    control = Autoscaler(AutoscaleOptions(ONE), {"default": (RATE,)}, floor=lambda rates: floors)
+    there = 110
+    for period in range(1, 8):
+        there = control(eager(100, there, period)).wanted["default"]
+    assert 120 <= there <= 135, "an empty floor asks for nobody"
+    floors["default"] = 200.0
+    for period in range(8, 16):
+        there = control(eager(100, there, period)).wanted["default"]
+    assert 240 <= there <= 265, "as for a load of 200 workers by their profiles"
+
+
+def test_a_kind_that_the_floor_does_not_name_is_wanted_for_its_work_alone() -> None:
+    control = Autoscaler(
+        replace(AS_PRINTED, kinds={"big": Bounds(0, 100, 5.0), "small": Bounds(0, 100, 1.0)}, growth=100.0),
+        SPEEDS,
+        floor=lambda rates: {"big": 7.0},
+    )
+    seen = mixed((20_000, 0), (20_000, 0), {"big": 2, "small": 10}, {"big": 2.0, "small": 0.0})
+    assert control(seen).wanted == {"big": 7, "small": 0}
+
+
 # -- readings --------------------------------------------------------------------------------------------------------
 
 

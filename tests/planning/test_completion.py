@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from stretto.core.application import Application, Variant
@@ -33,7 +34,7 @@ from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import View
 from stretto.core.worker import Worker, workers
 from stretto.planners.registry import ENTRIES
-from stretto.planning.completion import with_demands, with_trials
+from stretto.planning.completion import DOOR_SHARE, with_demands, with_doors, with_trials
 from tests.dispatch.driver import Driver
 
 
@@ -144,3 +145,25 @@ def test_a_lane_that_the_trial_worker_could_not_serve_as_planned_stays() -> None
     unequal = replace(TWO, workers=(Worker("one"), Worker("two", memory_bytes=1 << 30)))
     plan = by_application((Lane("a", (0,), Fixed(0)), Lane("b", (0, 1), Fixed(3))))
     assert with_trials(plan, unequal, (1,), 1) == plan
+
+
+def door_of(workers: dict[str, int], latencies_ms: dict[str, float], slo_ms: float = 100.0) -> int:
+    """What so many workers of each kind answer within their share of the SLO, one query at a time."""
+    return int(sum(count * DOOR_SHARE * slo_ms / latencies_ms[kind] for kind, count in workers.items()))
+
+
+@pytest.mark.parametrize(("measured", "slow_ms"), [(None, 20.0), ((1.0, 1.0), 20.0), ((1.0, 2.0), 40.0)])
+def test_a_door_holds_what_each_kind_of_worker_can_answer_at_its_own_pace(
+    measured: tuple[float, float] | None, slow_ms: float
+) -> None:
+    """Four variants on two kinds: the second kind's measured latency counts for its own workers. Not measured is as
+    profiled.
+    """
+    profiles = (LatencyProfile.linear(1, 3, 1, "quick"), LatencyProfile.linear(5, 15, 1, "slow"))
+    models = tuple(Variant(name, 0.5, profiles) for name in "abcd")
+    crew = (*workers(2, "quick"), *workers(3, "slow"))
+    deployment = Deployment((Application("app", 100 * NS_PER_MS, models),), crew)
+    plan = by_application((Lane("app", (0, 1, 2, 3, 4), Fixed(3), late=Late.DROP_WHEN_INFEASIBLE),))
+    ratios = None if measured is None else np.tile(np.array(measured), (4, 1))
+    (lane,) = with_doors(plan, deployment, ratios).lanes
+    assert lane.capacity == door_of({"quick": 2, "slow": 3}, {"quick": 4.0, "slow": slow_ms})

@@ -17,7 +17,7 @@ from stretto.core.application import Application, Variant
 from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.plan import Plan
+from stretto.core.plan import Delays, Plan
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.verdict import Candidate, Verdict
 from stretto.core.worker import workers
@@ -28,6 +28,7 @@ from stretto.sim.processes import TwoLevel
 from stretto.sim.results import Summary
 from stretto.sim.simulator import simulate
 from stretto.twin import budget
+from stretto.twin.budget import Budget
 from stretto.twin.conditional import LATE_PRICE, MOST_LATE, Score
 from stretto.twin.judge import (
     AS_GOOD,
@@ -347,3 +348,17 @@ def test_by_windows_the_planner_that_led_is_in_the_last_round(monkeypatch: pytes
     with pytest.raises(Reached) as reached:
         judge(small_deployment(2), Steady(100.0), (100.0,), candidates=[led, *forms, other])
     assert led in reached.value.args
+
+
+def test_each_candidate_plans_for_the_world_of_its_own_tail() -> None:
+    """With the profiles that were moved to that tail, for the measured delays, at the load that is judged."""
+    setting = Steady((150.0,), delays=Delays(control_ns=NS_PER_MS, data_ns=NS_PER_MS // 100))
+    worlds = {1.0: (small_deployment(2), setting), 0.0: (small_deployment(3), setting)}
+    court = _Court(worlds, 1.0, setting.rates, Budget(math.inf), is_steady=True, classes=None)
+    court.is_rough = False
+    for candidate in FEW[3:]:  # whose plans hold no tables
+        usual, moved = (plan_of(candidate, deployment, setting) for deployment, _ in worlds.values())
+        assert usual != moved
+        assert court.plan(replace(candidate, tail=1.0)) == usual
+        assert court.plan(replace(candidate, tail=0.0)) == moved
+    assert court.plan(UNABLE) is None

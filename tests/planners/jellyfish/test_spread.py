@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.core.profile import NS_PER_MS
-from stretto.planners.jellyfish.problem import Problem, faults
+from stretto.planners.jellyfish.problem import Problem, faults, mapping_of
 from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.spread import spread
 
@@ -44,3 +44,12 @@ def test_nothing_is_lost(clients: list[tuple[float, float]], workers: int) -> No
     counts = np.bincount(after.worker_of[after.worker_of >= 0], minlength=workers)
     if after.mapped >= workers and len(set(after.models.tolist())) == 1:
         assert counts.min() > 0
+
+
+def test_an_idle_worker_takes_over_no_model_whose_workers_have_one_client_each() -> None:
+    """The lone client of the large model brings more load; but only of the two of the small one can one be taken."""
+    case = problem([20.0, 15.0, 15.0], [200.0] * 3, 3)
+    models, worker_of = np.array([2, 0, 0]), np.array([0, 1, 1])
+    evened = spread(case, mapping_of(case, models, np.array([4, 4, 0]), worker_of))
+    assert evened.models.tolist() == [2, 0, 0]
+    assert sorted(evened.worker_of.tolist()) == [0, 1, 2]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from stretto.core.errors import StrettoError
 from stretto.core.plan import Table
 from stretto.planners.parts.laws import Gamma
 from stretto.planners.parts.policy import Policy
@@ -185,3 +186,29 @@ def test_variable_batches_bring_little() -> None:
     )
     assert maximal <= variable + 1e-4
     assert variable - maximal < 0.005
+
+
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize("per_decision", [False, True])
+def test_each_decision_earns_what_section_4_1_says(per_decision: bool, drop: bool) -> None:
+    """Accuracy · SLOSatisfied: for each query of the batch over its queries, or once over the decision and the wait at
+    an empty queue that follows it.
+    """
+    task = small_task()
+    model = model_of(task, 90.0, Options(slack_steps=20, per_decision=per_decision, drop=drop))
+    rows, process = model.rows, model.process
+    assert rows.on_time.any() and not rows.on_time.all() and rows.batch.max() > 1 - drop
+    assert (model.empty > 0).any()
+    for row in range(len(rows.state)):
+        accuracy = task.accuracy[rows.variant[row]] if rows.on_time[row] else 0.0
+        if per_decision:
+            assert process.reward[row] == accuracy and process.length[row] == 1.0 + model.empty[row]
+        else:
+            assert process.reward[row] == pytest.approx(accuracy * rows.batch[row])
+            assert process.length[row] == rows.batch[row]
+
+
+@pytest.mark.parametrize("load", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_load_that_is_none_is_refused(load: float) -> None:
+    with pytest.raises(StrettoError, match="a load above zero"):
+        model_of(small_task(), load, Options(slack_steps=5))

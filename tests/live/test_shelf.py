@@ -161,3 +161,35 @@ def test_nan_beside_a_query_at_fault_is_found_too() -> None:
     report = shelf.run(spec.key, [rows])
     assert set(report.failures) == {1, 2} and report.failures[2] == NOT_A_NUMBER and "negative" in report.failures[1]
     assert report.answers is not None and report.answers[[0, 3]].tolist() == [[1, 1], [2, 3]]
+
+
+def runs_of(at_fault: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Report, int]:
+    """Of a batch of 16 with so many queries that the model fails on, and how often it ran."""
+    shelf, runs = Shelf(), 0
+    spec = replace(of_models(m=code("fussy")).specs[0], max_batch=16)
+    assert shelf.load(spec)
+    model = shelf._held[spec.key].model
+    real = model.run
+
+    def counted(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        nonlocal runs
+        runs += 1
+        return real(inputs)
+
+    monkeypatch.setattr(model, "run", counted)
+    rows = np.ones((16, 2), np.float32)
+    rows[:at_fault] = -1
+    return shelf.run(spec.key, [rows]), runs
+
+
+def test_a_few_queries_at_fault_are_found_and_the_others_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    report, _ = runs_of(3, monkeypatch)
+    assert set(report.failures) == {0, 1, 2} and report.answers is not None
+    assert (report.answers[3:] == 1).all()
+
+
+def test_a_model_that_fails_on_everything_is_not_run_a_hundred_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another variant could have answered in that time."""
+    report, runs = runs_of(16, monkeypatch)
+    assert set(report.failures) == set(range(16)) and report.answers is None
+    assert runs <= 4 + 3 * 8, runs

@@ -200,4 +200,6 @@ def write_slowed(folder: Path, has_evidence: bool = True) -> Path:
         machine, sha256 = this_machine(), variant_files.model_sha256()
         stored = StoredProfile(machine.kind, machine, "callable", 1, sha256, batches, takes_ms[2] - takes_ms[1], 0.0)
         write_profile(profile_path(place, machine.kind), stored)
+        measured = json.loads((place / "metrics.json").read_text())  # of the model that it answers by
+        (place / "metrics.json").write_text(json.dumps(measured | {"model_sha256": sha256}))
     return target

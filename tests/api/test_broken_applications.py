@@ -54,7 +54,7 @@ def link_to_nowhere(folder: Path) -> None:
 BREAKS: tuple[tuple[Callable[[Path], None], str], ...] = (
     (not_toml, "app.toml:1: not valid TOML"),
     (empty_folder, "app.toml: there is no such file"),
-    (half_copied, "variants/fast/model.onnx: is no ONNX model, or is cut short; export or copy it again"),
+    (half_copied, "variants/fast/model.onnx: is no ONNX model, or is cut off or damaged; copy or export it again"),
     (unreadable, "labels.txt: is no plain file"),
     (link_to_nowhere, "this symbolic link leads nowhere"),
 )

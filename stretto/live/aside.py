@@ -185,10 +185,15 @@ def _lower(process: int) -> None:
 
 
 def _step_back() -> None:
-    """In the process, first of all: it ends with the server whatever happens."""
-    for number in (signal.SIGINT, signal.SIGHUP):  # a terminal's Ctrl-C is for the server, which ends this one
-        signal.signal(number, signal.SIG_IGN)
+    """In the process, first of all: it ends with the server whatever happens, and everything else goes before it."""
+    end_with_server()
     _lower(0)
+
+
+def end_with_server() -> None:
+    """A terminal's Ctrl-C is for the server, which ends this process; where the server dies, the kernel does."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     end_with_parent()
     parent = multiprocessing.parent_process()
     if sys.platform == "linux" and parent is not None and os.getppid() != parent.pid:  # it was gone before that

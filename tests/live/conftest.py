@@ -41,5 +41,6 @@ def patient_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 def work_beside_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Judges and makers of policies need not step back: what they do is tested, and not when."""
     monkeypatch.setattr(aside, "_step_back", take_turns)
+    monkeypatch.setattr(aside, "_lower", lambda process: None)
     monkeypatch.setattr(pace, "LEAST_SHARE", 1.0)
     monkeypatch.setattr(pace, "OWED_SHARE", 1.0)

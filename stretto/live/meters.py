@@ -44,21 +44,11 @@ def bucket(edges: Any, value: int) -> int:
 
 
 @compiled
-def count_end(
-    arrival_ns: int,
-    deadline_ns: int,
-    times: Any,
-    edges: Any,
-    slack_edges: Any,
-    counts: Any,
-    slack_counts: Any,
-    penalty: int,
-    kept: Any,
-) -> None:
-    """One query that was answered. `times`: when its batch started, how long that ran, now; behind them come sums of
-    waits, of times in all and of slack. `counts` are two histograms by `edges`, of waits and of times in all. `kept`
-    has the sum of what lateness left of the answers, by the application's `penalty`.
+def count_end(arrival_ns: int, deadline_ns: int, times: Any, books: Any) -> None:
+    """Counts one query that was answered. `times` says when its batch started, how long that ran, and when it is now;
+    behind them stand sums of waits, of times in all and of slack. `books` are those of `Many`.
     """
+    edges, slack_edges, counts, slack_counts, penalty, kept = books
     waited_ns, spent_ns, left_ns = times[0] - arrival_ns, times[2] - arrival_ns, deadline_ns - times[2]
     counts[0, bucket(edges, waited_ns)] += 1
     counts[1, bucket(edges, spent_ns)] += 1
@@ -70,21 +60,10 @@ def count_end(
 
 
 @compiled
-def count_ends(
-    arrivals_ns: Any,
-    deadlines_ns: Any,
-    times: Any,
-    edges: Any,
-    slack_edges: Any,
-    counts: Any,
-    slack_counts: Any,
-    penalty: int,
-    kept: Any,
-) -> None:
-    """Those of one batch."""
+def count_ends(arrivals_ns: Any, deadlines_ns: Any, times: Any, books: Any) -> None:
+    """Counts the queries of one batch."""
     for number in range(len(arrivals_ns)):
-        arrival_ns, deadline_ns = arrivals_ns[number], deadlines_ns[number]
-        count_end(arrival_ns, deadline_ns, times, edges, slack_edges, counts, slack_counts, penalty, kept)
+        count_end(arrivals_ns[number], deadlines_ns[number], times, books)
 
 
 class Histogram:
@@ -126,8 +105,10 @@ class Many:
         self._arrays = np.array(queue.edges), np.array(slack.edges), both, slack.many
 
     @property
-    def arrays(self) -> tuple[Any, ...]:
-        """The last arguments of `count_end`."""
+    def books(self) -> tuple[Any, ...]:
+        """They are what `count_end` writes to: the histograms' edges and counts (of waits and of times in all; of
+        slack), the application's penalty, and the sum of what lateness left of its answers.
+        """
         return *self._arrays, int(self.penalty), self._kept
 
     def add(self, count: int, run_ns: int, sums: Sequence[int], accuracy: float) -> None:
@@ -210,5 +191,5 @@ class Meters:
     ) -> None:
         """The queries of one batch that are answered now; their answers are expected to be so accurate."""
         many, times = self.many(application, penalty), np.array((started_ns, run_ns, now_ns, 0, 0, 0))
-        count_ends(np.array(arrivals_ns, np.int64), np.array(deadlines_ns, np.int64), times, *many.arrays)
+        count_ends(np.array(arrivals_ns, np.int64), np.array(deadlines_ns, np.int64), times, many.books)
         many.add(len(arrivals_ns), run_ns, times[3:].tolist(), accuracy)

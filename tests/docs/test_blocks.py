@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import shutil
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,11 @@ TEXT = {
         "model resnet152 alone needs 9.1 GB, a worker has 8 GB; take a smaller variant, or workers with more memory",
     ): "error messages; tests/planners/partition has them",
     ("docs/repository.md", "REPO/"): "a tree of files; the test of the repository's documentation reads one",
+    (
+        "docs/serving.md",
+        "$ curl -s http://127.0.0.1:8080/v2/models/fashion/feedback"
+        """ -d '{"feedback": [{"id": "order-17", "label": 9}]}'""",
+    ): "a call and its answer; test_feedback_is_counted_as_shown makes it",
     (
         "docs/serving.md",
         'POST /v2/systemsharedmemory/region/frames/register   {"key": "/frames", "offset": 0, "byte_size": 1000000}',
@@ -254,6 +260,20 @@ def test_json_is_json(block: Block) -> None:
 def test_what_is_no_code_is_known(block: Block) -> None:
     """A new block is code, or is listed with what it is."""
     assert block.key in TEXT, f"{block.name} is in no known language; say in TEXT what it is"
+
+
+def test_feedback_is_counted_as_shown(url: str) -> None:
+    command, answer = the("docs/serving.md", "$ curl").text.splitlines()
+    tensor = {"name": "input", "shape": [1, 1, 28, 28], "datatype": "FP32", "data": images(1).reshape(-1).tolist()}
+    asked = json.dumps({"id": "order-17", "inputs": [tensor]}).encode()
+    with urllib.request.urlopen(f"{url}/v2/models/fashion/infer", asked) as response:
+        label = int(np.argmax(json.load(response)["outputs"][0]["data"]))
+    method, _, path, _, body = shlex.split(command.removeprefix("$ "))[0:5]
+    assert method == "curl"
+    said = json.loads(body)
+    said["feedback"][0]["label"] = label
+    with urllib.request.urlopen(path.replace(ADDRESS, url), json.dumps(said).encode()) as response:
+        assert json.load(response) == json.loads(answer)
 
 
 def test_reasons_are_of_blocks_that_are_there() -> None:

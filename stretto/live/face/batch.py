@@ -109,23 +109,10 @@ def place_rows(table: Any, tickets: Any, first_size: int, places: Any) -> bool:
 
 
 @compiled
-def end_rows(
-    table: Any,
-    tickets: Any,
-    taken: Any,
-    ended: Any,
-    ends: Any,
-    times: Any,
-    edges: Any,
-    slack_edges: Any,
-    counts: Any,
-    slack_counts: Any,
-    penalty: int,
-    kept: Any,
-) -> int:
+def end_rows(table: Any, tickets: Any, taken: Any, ended: Any, ends: Any, times: Any, books: Any) -> int:
     """Takes those of a batch that are rows still: they go into `taken` and `ended`, with their positions in the batch
     in `taken.ticket`, and are rows no more. Those of one front end follow each other. Returns how many front ends
-    there are; `ends` says where the rows of each end. `times` and what follows it are those of `count_end`.
+    there are; `ends` says where the rows of each end. `times` and `books` are those of `count_end`.
     """
     started_ns, run_ns, now_ns = times[0], times[1], times[2]
     count = fronts = first = 0
@@ -146,8 +133,7 @@ def end_rows(
                 end.queue_ns = started_ns - row.arrival_ns
                 end.run_ns = run_ns
                 end.outcome = ON_TIME if now_ns <= row.deadline_ns else LATE
-                arrival_ns, deadline_ns = row.arrival_ns, row.deadline_ns
-                count_end(arrival_ns, deadline_ns, times, edges, slack_edges, counts, slack_counts, penalty, kept)
+                count_end(row.arrival_ns, row.deadline_ns, times, books)
                 count += 1
         ends[fronts] = count
         fronts += 1

@@ -93,7 +93,7 @@ class Queries(dict[int, Held]):
         count = len(tickets)
         taken, ended, ends = np.empty(count, COLUMNS), np.zeros(count, ENDED), np.empty(count, np.int64)
         times = np.array((started_ns, run_ns, now_ns, 0, 0, 0))
-        fronts = end_rows(self.table, tickets, taken, ended, ends, times, *many.arrays)
+        fronts = end_rows(self.table, tickets, taken, ended, ends, times, many.books)
         by_front: list[int] = ends[:fronts].tolist()
         count = by_front[-1] if by_front else 0
         self._count -= count

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -21,10 +22,10 @@ from stretto.backends.load import load_model
 from stretto.backends.model import BackendError, Model, TensorSpec
 from stretto.backends.resident import give_back, peak_bytes, reset_peak, resident_bytes
 from stretto.backends.source import ModelSource
-from stretto.core.errors import StrettoError
+from stretto.core.errors import ProfileError, StrettoError
 
 ONCE_ABOVE_BYTES = 2**30  # a file this large is loaded once only
-TIMEOUT_S = 300
+TIMEOUT_S = 300.0  # of two loads and some runs: a model that takes longer is of no use to a server
 PLAIN = (
     "backend",
     "code",
@@ -45,7 +46,9 @@ class MemoryUse:
 
 
 def measure_memory(source: ModelSource, batch: int) -> MemoryUse:
-    """Of a model that was loaded from `source`, with `batch` as its largest batch."""
+    """Loads the model and runs it, with `batch` as its largest batch. A model that takes longer than `TIMEOUT_S` on the
+    CPU, or ends its process, is refused.
+    """
     if source.device != "cpu":
         return on_gpu(source, batch)
     question = json.dumps({"source": _as_json(source), "batch": batch})
@@ -60,7 +63,12 @@ def measure_memory(source: ModelSource, batch: int) -> MemoryUse:
         )
         answer = json.loads(done.stdout.splitlines()[-1])
         return MemoryUse(int(answer["loaded"]), int(answer["dynamic"]))
-    except (OSError, subprocess.SubprocessError, ValueError, LookupError):
+    except subprocess.TimeoutExpired:
+        raise ProfileError(f"{source.label} did not load and answer within {TIMEOUT_S:g} s") from None
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
+        if isinstance(error, subprocess.CalledProcessError) and error.returncode < 0:
+            ended = signal.Signals(-error.returncode).name
+            raise ProfileError(f"{source.label} ended the process that loaded and ran it ({ended})") from None
         # A callable that only this process can import, or no room for a second process: less exact, but an answer.
         return in_this_process(source, batch)
 
@@ -90,6 +98,7 @@ def in_this_process(source: ModelSource, batch: int) -> MemoryUse:
 def on_gpu(source: ModelSource, batch: int) -> MemoryUse:
     """All that it takes of the GPU: the ladder of graphs up to the largest batch is there as long as the model is."""
     taken_bytes = torch_bytes if source.backend == "torch" else used_bytes
+    load_model(source).unload()  # what the device itself needs once is left out
     before = taken_bytes(source.device)
     model = load_model(source)
     model.prepare((model.fixed_batch or batch,))

@@ -28,6 +28,7 @@ from stretto.profiling.accuracy import BATCH, Evaluation, Labelled, measured, re
 from stretto.profiling.evidence import build_and_write, has_training_data
 from stretto.profiling.frames import frame_bytes
 from stretto.profiling.latency import BATCHES, Progress, check_batches
+from stretto.profiling.memory import measure_memory
 from stretto.profiling.pareto import pareto_front
 from stretto.profiling.sizes import accuracy_at_sizes
 from stretto.profiling.sizes import as_json as sizes_as_json
@@ -111,6 +112,7 @@ class Session:
         request, digest = self.request, variant.model_sha256()  # before it is loaded: a file may be replaced meanwhile
         source = model_source(application, variant, request.threads, request.device)
         batches = _allowed(request.batches, application, variant)
+        memory = measure_memory(source, max(batches))  # in a process of its own: it may be a model that never answers
         evaluation = None
         if request.data is not None:
             evaluation = _evaluated(application, variant, source, request.data, _part(progress, 0.0, ACCURACY_SHARE))
@@ -122,6 +124,7 @@ class Session:
             budget_s=request.budget_s,
             progress=_part(progress, ACCURACY_SHARE if request.data is not None else 0.0, 1.0),
             adapter=None if sent is None else Adapter((sent,), variant.input_shape),
+            memory=memory,
         )
         sent_bytes = frame_bytes(application, variant)
         stored = stored_profile(timed, source, digest, self.kind, sent_bytes)

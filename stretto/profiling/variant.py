@@ -41,13 +41,16 @@ def measure_model(
     clock: Clock | None = None,
     progress: Progress | None = None,
     adapter: Adapter | None = None,
+    memory: MemoryUse | None = None,
 ) -> Measurement:
     """`samples` are real queries by input, repeated as needed; without them the model runs on random numbers.
+    `memory` is what it takes, where that is known already.
 
     With an `adapter` they are as clients send them, and making them the model's size is part of its latency.
     """
     clock = SystemClock() if clock is None else clock
     wanted = check_batches(batches)
+    memory = memory or measure_memory(source, wanted[-1])  # first: a model that never answers is found there
     model, load_ms = _loaded(source, clock, wanted[-1])
     try:
         if model.fixed_batch is not None:
@@ -59,7 +62,7 @@ def measure_model(
         )
     finally:
         model.unload()
-    return Measurement(latency, measure_memory(source, wanted[-1]), load_ms)
+    return Measurement(latency, memory, load_ms)
 
 
 def latency_of(
@@ -107,7 +110,6 @@ def _resizing_run(
 def _loaded(source: ModelSource, clock: Clock, largest: int) -> tuple[Model, float]:
     times: list[int] = []
     if source.device != "cpu":
-        load_model(source).unload()  # what the device itself needs once is left out
         started = clock.now_ns()
         model = load_model(source)
         model.prepare((model.fixed_batch or largest,))

@@ -13,6 +13,7 @@ from stretto.backends.model import BackendError, TensorSpec
 from stretto.backends.resident import peak_bytes, reset_peak, resident_bytes
 from stretto.backends.source import ModelSource
 from stretto.core.errors import ProfileError
+from stretto.profiling import memory
 from stretto.profiling.clock import SystemClock
 from stretto.profiling.memory import in_this_process, measure_memory
 from stretto.profiling.variant import latency_of, measure_model
@@ -65,6 +66,23 @@ def test_code_that_only_this_process_knows_is_measured_here(monkeypatch: pytest.
     source = ModelSource("callable", code="only_here:double", inputs=(TensorSpec("x", "float32", (1000,)),))
     assert measure_memory(source, 64).dynamic_bytes >= 0
     assert in_this_process(source, 64).loaded_bytes >= 0
+
+
+def callable_in(folder: Path, body: str) -> ModelSource:
+    (folder / "written.py").write_text(f"import os, signal\n\n\ndef run(batch):\n    {body}\n")
+    shape = (TensorSpec("x", "float32", (4,)),)
+    return ModelSource("callable", code="written:run", inputs=shape, outputs=shape, folder=folder)
+
+
+def test_a_model_that_never_answers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "TIMEOUT_S", 4.0)
+    with pytest.raises(ProfileError, match="did not load and answer within 4 s"):
+        measure_model(callable_in(tmp_path, "while True: pass"), None, (1,), budget_s=0.2)
+
+
+def test_a_model_that_ends_its_process_does_not_end_this_one(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=r"ended the process that loaded and ran it \(SIGSEGV\)"):
+        measure_model(callable_in(tmp_path, "os.kill(os.getpid(), signal.SIGSEGV)"), None, (1,), budget_s=0.2)
 
 
 def test_the_process_knows_its_memory() -> None:

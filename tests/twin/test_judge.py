@@ -362,3 +362,18 @@ def test_each_candidate_plans_for_the_world_of_its_own_tail() -> None:
         assert court.plan(replace(candidate, tail=1.0)) == usual
         assert court.plan(replace(candidate, tail=0.0)) == moved
     assert court.plan(UNABLE) is None
+
+
+@pytest.mark.parametrize("slo_ms", [5.0, 60.0, 400.0, 4_000.0, 60_000.0])
+@pytest.mark.parametrize("load", [0.1, 1.0, 3.0, 100.0, 2_000.0, 40_000.0])
+def test_windows_are_tried_where_a_trial_has_room_for_them(slo_ms: float, load: float) -> None:
+    """A trial is of at most 1,000 windows: they hold 200 queries, and half of 25 SLOs. Each has at most 256 queries."""
+    setting = Steady((load,))
+    deployment = small_deployment(2, slo_ms=slo_ms)
+    court = _Court({1.0: (deployment, setting)}, 1.0, (load,), Budget(math.inf), is_steady=True, classes=None)
+    window_s = court.window_s
+    assert window_s <= 0.1
+    trial_s = 1_000 * window_s
+    has_queries = load * trial_s >= 200
+    is_long = 2 * trial_s >= 25 * slo_ms / 1e3
+    assert court.may_be_by_windows() is (has_queries and is_long and load * window_s <= 256)

@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 LOCK ?= requirements.lock
 LOCKED = $(if $(LOCK),--constraint $(LOCK))
 # Tests run in two processes. What they share is compiled first, or both would do it. One process: make test PYTEST=-n0
-PYTEST ?= -n 2
+PYTEST ?= -n 2 --dist loadgroup
 # Many tests run real processes against real clocks. One that fails is run again some seconds later, and named (R)
 # in the summary: what fails three times is broken, what fails once is to be looked at. No second try: make test RERUN=
 RERUN ?= --reruns 2 --reruns-delay 3 -r fERs

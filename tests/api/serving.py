@@ -66,9 +66,13 @@ class GatedExecutor(ThreadExecutor):
 
     def _run(self, job: Job, parts: Any) -> None:
         self.gate.is_open.wait(PATIENCE_S)
+        key = job.key
         if self.gate.is_failing:
             job.key = "none/such@0"
-        super()._run(job, parts)
+        try:
+            super()._run(job, parts)
+        finally:
+            job.key = key  # by which the engine knows whom the query should not go to again
 
 
 class Running:

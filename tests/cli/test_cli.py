@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stretto import __version__
+from stretto.cli import compare
 from stretto.cli.main import app
 from stretto.planners.registry import NAMES
 
@@ -189,6 +190,7 @@ def test_goodput_lies_below_the_bound(tmp_path: Path) -> None:
 def test_compare_tells_what_was_gained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its picture has a name of its own: it was written over that of `stretto demo`."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compare, "LOADS", (0.9, 1.0))
     plot = Path("stretto_compare.png")
     result = run("compare", "--seconds", 0.2)
     assert result.exit_code == 0, result.output

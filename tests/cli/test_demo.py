@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
+from typer.testing import CliRunner
 
+from stretto.cli import demo
 from stretto.cli.demo import UNSTEADY, Demo
 from stretto.cli.demo_load import bursty_load
+from stretto.cli.main import app
 from tests.client.load.test_result import answered
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_demo_shows_what_was_gained(tmp_path: Path) -> None:
@@ -48,27 +49,17 @@ def test_the_demo_of_a_network_shows_links_and_fixed_sizes(tmp_path: Path) -> No
     assert "points." in done.stdout and "stretto network fading" in done.stdout
 
 
-def test_the_demo_has_its_table_without_matplotlib(tmp_path: Path) -> None:
+def test_the_demo_has_its_table_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wheel brings none; the demo once refused to begin, for a plot that nobody had asked for."""
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['matplotlib'] = None\n")
-    path = os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-m", "stretto", "demo", "--seconds", "1"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path},
-    )
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    measured = Demo(bursty_load(3000, 600), {"": [answered(93)], "fast": [answered(89)]})
+    monkeypatch.setattr(demo, "run_demo", lambda seconds, progress: measured)
+    done = CliRunner().invoke(app, ["demo"])
+    assert done.exit_code == 0, done.output
     assert "Stretto, all variants" in done.stdout and "points." in done.stdout
     assert "no plot: matplotlib is not installed" in done.stdout
-    asked = [sys.executable, "-m", "stretto", "demo", "--plot", "asked.png"]
-    refused = subprocess.run(
-        asked, capture_output=True, text=True, timeout=60, check=False, env=os.environ | {"PYTHONPATH": path}
-    )
-    assert refused.returncode == 2 and "plots need matplotlib" in refused.stderr
+    refused = CliRunner().invoke(app, ["demo", "--plot", str(tmp_path / "asked.png")])
+    assert refused.exit_code == 2 and "plots need matplotlib" in refused.stderr
 
 
 def test_another_demo_is_refused_with_a_sentence() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from stretto.cli import compare
 from stretto.cli.main import app
 from stretto.cli.scenario.read import read_scenario
 from stretto.cli.serve_config import read_serve_config
@@ -111,7 +112,8 @@ def test_goodput() -> None:
     assert found["own_planner:my_planner"]["goodput"] > 100
 
 
-def test_compare_has_one_more_curve() -> None:
+def test_compare_has_one_more_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "LOADS", (1.0,))
     found = json.loads(output("compare", "--seconds", "0.2", "--planner", "own_planner:my_planner", "--json"))
     assert "own_planner:my_planner" in found["runs"] and "clockwork_filling" in found["runs"]
 

@@ -159,16 +159,9 @@ def test_with_worker_processes_and_fewer_listeners() -> None:
     ],
 )
 def test_bad_options_are_told_in_a_sentence(arguments: tuple[str, ...], words: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "stretto.cli.main", "serve", *arguments, *FREE],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
-    assert done.returncode == 2, (done.returncode, done.stderr)
-    assert words in done.stderr and "Traceback" not in done.stderr
+    done = CliRunner().invoke(app, ["serve", *arguments, *FREE])
+    assert done.exit_code == 2, done.output
+    assert words in " ".join(done.stderr.split()) and "Traceback" not in done.output
 
 
 def test_help_shows_examples() -> None:

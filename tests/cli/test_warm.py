@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 from stretto.cli.main import app
 from tests.core.test_compile_cache import DAMAGE, damage
 
+pytestmark = pytest.mark.xdist_group("warm")  # all compiled functions are made once for them
+
 # Warms the cache while it watches, then types what only the simulator calls, and counts the versions of each function.
 WARM = """
 import json, sys

@@ -25,7 +25,7 @@ from stretto.planning.served import served_session
 from tests.live.real import asked, code, conserved, until, whole, within
 from tests.live.scripted import MS
 
-PHASE_S, PHASES = 5.0, 4  # a lull, a burst, and again: 20 s
+PHASE_S, PHASES = 3.0, 4  # a lull, a burst, and again
 LULL, BURST = 20.0, 250.0  # queries/s; the heavy instances answer 150
 ROUND_TRIP_MS = 40.0
 TRAINED = Path(__file__).parents[2] / "examples" / "edge" / "live.safetensors"
@@ -45,7 +45,7 @@ def light_and_heavy() -> Served:
     return Served(Deployment((Application("app", 150 * MS, tuple(variants)),), crew, Quantile.MEAN), (), tuple(specs))
 
 
-def test_served_for_twenty_seconds_with_the_trained_policy(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_served_with_the_trained_policy(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     rerouted = 0
     reroute = Dispatcher.reroute
 
@@ -78,7 +78,7 @@ def test_served_for_twenty_seconds_with_the_trained_policy(monkeypatch) -> None:
                 due += float(random.exponential(1 / rate))
                 await asyncio.sleep(max(0.0, began + due - loop.time()))
             ends = [(await request).outcome for request in requests]
-            assert conserved(engine) and None not in ends and len(ends) > 2000
+            assert conserved(engine) and None not in ends and len(ends) > 1200
             assert ends.count(Outcome.ON_TIME) > 0.4 * len(ends)  # on a busy machine; edge_rl_table2 has the figures
             assert np.mean(heavy[LULL]) > np.mean(heavy[BURST]) + 0.15
         finally:

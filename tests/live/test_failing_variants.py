@@ -77,7 +77,7 @@ def test_a_variant_that_fails_beside_a_healthy_one(
         async with service_of(root) as service:
             assert (await ask(service, "app", 1.0)).variants == [model]
             broken.touch()
-            requests = await load(service, 5.0, seed=7)
+            requests = await load(service, 3.0, seed=7)
             ends = [request.outcome for request in requests]
             assert ends.count(Outcome.ON_TIME) >= 0.99 * len(ends), ends
             await until(lambda: bool(service.offer.quarantine.times[f"app/{model}"]))
@@ -145,14 +145,14 @@ def test_queries_that_no_model_can_answer_take_nobody_down(tmp_path: Path) -> No
     async def work() -> None:
         async with service_of(root) as service:
             for _ in range(8):
-                assert (await ask(service, "app", 1.0)).outcome is Outcome.FAILED
-                assert (await ask(service, "app", 0.0)).outcome is Outcome.ON_TIME
+                assert (await ask(service, "app", 1.0, slack_ms=SLACK_MS)).outcome is Outcome.FAILED
+                assert (await ask(service, "app", 0.0, slack_ms=SLACK_MS)).outcome is Outcome.ON_TIME
             for _ in range(8):
-                assert (await ask(service, "app", 1.0)).outcome is Outcome.FAILED
+                assert (await ask(service, "app", 1.0, slack_ms=SLACK_MS)).outcome is Outcome.FAILED
             await until(lambda: bool(service.admission.trials))
             await until(lambda: not service.admission.trials)
             assert service.offer.quarantine.entries == {} and service.is_ready("app")
-            assert (await ask(service, "app", 0.0)).outcome is Outcome.ON_TIME
+            assert (await ask(service, "app", 0.0, slack_ms=SLACK_MS)).outcome is Outcome.ON_TIME
 
     within(LIMIT_S, work)
 

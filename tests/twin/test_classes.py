@@ -251,6 +251,6 @@ def test_evidence_answers_where_a_swap_is_dear(load_ms: float, chosen: str) -> N
     }
     known = evidence(1, np.full(4, 0.25), right=0.85)
     setting = Setting(arrivals, evidence={"a": known, "b": known})
-    tried = (Candidate("sneakpeek"), Candidate("priced"), Candidate("priced", (("caution", 1.2), ("margin", 0.2))))
+    tried = (Candidate("sneakpeek"), Candidate("priced"))
     verdict = judge_setting(there, setting, (8.0, 8.0), candidates=tried)
     assert verdict.candidate.planner == chosen and verdict.promise.correct > 0.75

@@ -116,7 +116,7 @@ class DataAware:
         for number in range(len(seen.first)):
             mine = np.flatnonzero(seen.owner == number)
             asked = view.lane_rates[[plan.routes[disguised].lanes[0] for disguised in mine]]
-            if asked.sum() > 0 and len(mine) > 1 and (asked > 0).sum() > 1:
+            if np.count_nonzero(asked) > 1:
                 shares[mine] = asked / asked.sum()
         return shares
 

@@ -17,6 +17,7 @@ from stretto.planners import candidates as candidates_module
 from stretto.planners.candidates import (
     by_class,
     candidates_for,
+    candidates_with_clients,
     for_a_moving_load,
     has_swaps,
     make,
@@ -28,6 +29,7 @@ from stretto.planners.judged.planner import Judged
 from stretto.planners.registry import ENTRIES, planner_entry
 from stretto.planners.shared_queue.planner import SharedQueue
 from tests.planners.parts.tasks import small_deployment
+from tests.sim.network.ladder import ladder
 
 
 def application(name: str, variants: int) -> Application:
@@ -186,3 +188,19 @@ def test_schedules_by_windows_are_tried_where_queries_may_wait_for_a_variant(
     deployment = Deployment(pair, workers(1, memory_bytes=memory))
     assert has_swaps(deployment) is swaps
     assert bool(of_planner(candidates_for(deployment), "sneakpeek")) is swaps
+
+
+def test_what_is_tried_covers_queueing_and_shared_queues() -> None:
+    entered = candidates_with_clients(ladder(), 40.0)
+    assert {dict(each.options)["queueing"] for each in entered if each.planner == "jellyfish"} == {
+        0,
+        0.25,
+        0.5,
+        0.75,
+        1,
+    }
+    pools = [dict(each.options)["queueing"] for each in entered if each.planner == "jellyfish_pool"]
+    assert pools == [0.5, 0.75, 1.0]
+    assert [dict(each.variants)["see"] for each in entered if each.planner == "clockwork_filling"][-1] == "large"
+    crowded = candidates_with_clients(ladder(1), 150.0)
+    assert "large" not in {dict(each.variants)["see"] for each in crowded if each.planner == "clockwork_filling"}

@@ -17,7 +17,7 @@ from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
 from stretto.core.verdict import Candidate
 from stretto.core.view import View
-from stretto.planners.candidates import candidates_with_clients, with_more
+from stretto.planners.candidates import with_more
 from stretto.planners.judged.planner import Judged
 from stretto.planning.session import Session
 from stretto.sim.network.run import simulate_network
@@ -154,22 +154,6 @@ def test_the_judge_takes_what_misses_least_and_is_most_accurate() -> None:
     assert verdict.promise.late < 0.01
     assert verdict.promise.correct > 0.65
     assert verdict.tried >= 3
-
-
-def test_what_is_tried_covers_queueing_and_shared_queues() -> None:
-    entered = candidates_with_clients(ladder(), 40.0)
-    assert {dict(each.options)["queueing"] for each in entered if each.planner == "jellyfish"} == {
-        0,
-        0.25,
-        0.5,
-        0.75,
-        1,
-    }
-    pools = [dict(each.options)["queueing"] for each in entered if each.planner == "jellyfish_pool"]
-    assert pools == [0.5, 0.75, 1.0]
-    assert [dict(each.variants)["see"] for each in entered if each.planner == "clockwork_filling"][-1] == "large"
-    crowded = candidates_with_clients(ladder(1), 150.0)
-    assert "large" not in {dict(each.variants)["see"] for each in crowded if each.planner == "clockwork_filling"}
 
 
 def test_judged_serves_the_verdict_of_its_clients() -> None:

@@ -1,6 +1,6 @@
 """STRETTO_PURE=1: what is otherwise compiled runs as plain Python, for coverage, a debugger and mutants.
 
-It is a hundred times slower and meant for tests. In one way it is stricter: compiled code does not look whether an
+It is far slower, and meant for tests. In one way it is stricter: compiled code does not look whether an
 index lies inside an array, while here every index outside it, or below zero, raises an IndexError.
 """
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stretto.api.metrics import Metrics
-from stretto.client import AsyncClient
+from stretto.client import AsyncClient, Expired
 from stretto.client.answer import Answer
 from stretto.repository.read import read_repository
 from tests.api.fronting import RunningFronts
@@ -17,7 +17,7 @@ from tests.api.serving import Running
 
 pytest.importorskip("faiss", reason="evidence needs Faiss: pip install 'stretto[evidence]'")
 
-REQUESTS, ROWS, DEADLINE_MS = 40, 16, 150.0  # several times what one worker can answer within a window
+REQUESTS, ROWS, DEADLINE_MS = 200, 16, 300.0  # a second and a half of work for one worker
 
 
 @pytest.mark.parametrize("kind", [Running, RunningFronts])
@@ -26,15 +26,18 @@ def test_evidence_answers_what_no_variant_can_answer_in_time(kind: type[Running]
     assert sample is not None
     with kind("zoo:activity", only=("resnet",), planner="sneakpeek") as server:
 
-        async def ask() -> list[Answer]:
+        async def ask() -> list[Answer | BaseException]:
             async with AsyncClient(server.url(), grace_ms=20_000) as client:
                 asking = (
                     client.infer("activity", np.roll(sample.inputs, -place, 0)[:ROWS], deadline_ms=DEADLINE_MS)
                     for place in range(REQUESTS)
                 )
-                return await asyncio.gather(*asking)
+                return await asyncio.gather(*asking, return_exceptions=True)
 
-        answers = asyncio.run(ask())
+        ends = asyncio.run(ask())
+        answers = [end for end in ends if isinstance(end, Answer)]
+        expired = [end for end in ends if isinstance(end, Expired)]  # on a busy machine some are read too late
+        assert len(answers) + len(expired) == REQUESTS, ends
         by_evidence = [answer for answer in answers if answer.parameters.get("short_circuit")]
         assert by_evidence, "one worker answered everything, so there was nothing to shorten"
         rows = 0
@@ -53,4 +56,4 @@ def test_evidence_answers_what_no_variant_can_answer_in_time(kind: type[Running]
         counted = server.call(lambda: server.service.engine.meters.short_circuited["activity"])
         assert counted == rows and server.missing() == 0
         submitted, ended = server.counts("activity")
-        assert submitted == REQUESTS * ROWS and ended["on_time"] + ended["late"] == REQUESTS * ROWS
+        assert submitted >= len(answers) * ROWS and ended["on_time"] + ended["late"] == len(answers) * ROWS

@@ -255,9 +255,9 @@ class Call:
 
     async def receive(self) -> tuple[bytes, bool] | None:
         """What came of the body since the last time, and whether more is to come; None: the client is gone."""
-        if self._expects:
-            self._expects = False
+        if self._expects and not self.has_all:  # who has sent all of it, or has nothing to send, waits for no word
             self.connection.go_ahead()
+        self._expects = False
         await self._event.wait()
         self._event.clear()
         if self.disconnected:

@@ -79,6 +79,16 @@ def test_expect_100_continue(server: Running) -> None:
         assert wire.reply().status == 413
 
 
+@pytest.mark.parametrize("path", [PINNED, PINNED + "/"])
+def test_nobody_is_told_to_go_ahead_with_nothing(server: Running, path: str) -> None:
+    """Nor is who has sent all of it."""
+    with server.wire() as wire:
+        wire.send(b"POST " + path.encode() + b" HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n")
+        assert wire.reply().status == 400
+        wire.send(message("POST", PINNED, ONE, Expect="100-continue"))
+        assert values_of(wire.reply()).shape == (1, 10)
+
+
 def chunked(body: bytes, size: int, path: str = PINNED, **headers: str) -> bytes:
     head = message("GET", path, Transfer_Encoding="chunked", **headers).replace(b"GET", b"POST", 1)
     parts = [body[place : place + size] for place in range(0, len(body), size)]

@@ -365,7 +365,7 @@ def test_each_candidate_plans_for_the_world_of_its_own_tail() -> None:
 
 
 @pytest.mark.parametrize("slo_ms", [5.0, 60.0, 400.0, 4_000.0, 60_000.0])
-@pytest.mark.parametrize("load", [0.1, 1.0, 3.0, 100.0, 2_000.0, 40_000.0])
+@pytest.mark.parametrize("load", [0.1, 1.0, 2.0, 3.0, 100.0, 2_000.0, 2_560.0, 40_000.0])
 def test_windows_are_tried_where_a_trial_has_room_for_them(slo_ms: float, load: float) -> None:
     """A trial is of at most 1,000 windows: they hold 200 queries, and half of 25 SLOs. Each has at most 256 queries."""
     setting = Steady((load,))

@@ -47,8 +47,9 @@ def test_the_fewer_queries_a_window_counts_the_fewer_loads_are_told_apart(counte
 
 
 def test_a_window_that_counted_nothing_tells_loads_apart_as_one_query_would() -> None:
-    for rate in (1e-3, 1e-2, 0.1 / WINDOW_S, 0.9 / WINDOW_S):
-        assert step_of_load(rate, WINDOW_S) % nearest_power_of_two(1.0) == 0
+    coarse = nearest_power_of_two(1.0)
+    steps = [step_of_load(rate, WINDOW_S) for rate in np.geomspace(1e-3, 0.9 / WINDOW_S, 40)]
+    assert all(step % coarse == 0 for step in steps) and any(step % (2 * coarse) for step in steps)
 
 
 @pytest.mark.parametrize(("counted", "apart"), [(2.0, 4), (8.0, 2), (1_000.0, 1)])

@@ -274,7 +274,7 @@ def mixed(bench: Benchmark, seconds: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=600.0, help="of the mixed load")
+    parser.add_argument("--seconds", type=float, default=240.0, help="of the mixed load; serve_soak has more")
     parser.add_argument("--failing-seconds", type=float, default=60.0, help="of load beside each failing variant")
     parser.add_argument("--only-failing", action="store_true", help="only the load beside failing variants")
     parser.add_argument("--seed", type=int, default=1, help="of the faults that come by chance")

@@ -41,13 +41,10 @@ Found = dict[str, Any]
 
 
 def commands() -> Found:
-    found: Found = {}
-    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
-        found[f"command {name}"] = command.help
-        for option in command.params:
-            said = [*option.opts, *option.secondary_opts, str(option.type), str(option.default), option.required]
-            found[f"option {name} {option.opts[0]}"] = said
-    return found
+    """What `--help` says of each: options with their values, bounds, defaults and words."""
+    names = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    wide = {"COLUMNS": "200", "TERMINAL_WIDTH": "200", "NO_COLOR": "1"}
+    return {f"command {name}": CliRunner().invoke(app, [name, "--help"], env=wide).output for name in names}
 
 
 def sentences() -> Found:

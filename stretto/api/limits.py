@@ -23,7 +23,7 @@ class Limits:
     client_ids: int = 10_000  # names of clients remembered at a time
     client_s: float = 3.0  # a client that asked nothing for so long is forgotten
     connections: int = 10_000
-    streams_per_connection: int = 128  # gRPC: concurrent calls
+    streams_per_connection: int = 128  # gRPC: concurrent calls; it cancels calls of anybody where some 1,000 wait
     requests_per_stream: int = 256  # gRPC: unanswered requests of one ModelStreamInfer
     waiting_requests: int = 20_000  # in the whole server; beyond that: overloaded
     pipelined_requests: int = 256  # HTTP: of one connection, that wait for the answer to an earlier one

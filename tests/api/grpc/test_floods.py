@@ -82,7 +82,8 @@ def test_a_flood_of_calls_on_one_connection_cancels_nobody_else_s(resets: bool) 
             try:
                 await asyncio.sleep(1.0)
                 for _ in range(CALLS):
-                    await client.infer(raw_request(ONE), timeout=10)
+                    answer = await client.infer(raw_request(ONE), timeout=10)
+                    assert answer.model_name == "mirror"
                     await asyncio.sleep(0.05)
             finally:
                 is_over.set()
@@ -100,7 +101,8 @@ def test_a_client_may_have_calls_up_to_the_limit_under_way() -> None:
 
             async def calls() -> None:
                 for _ in range(5):
-                    await client.infer(raw_request(ONE), timeout=20)
+                    answer = await client.infer(raw_request(ONE), timeout=20)
+                    assert answer.model_name == "mirror"
 
             await asyncio.gather(*(calls() for _ in range(at_once)))
 

@@ -1,6 +1,7 @@
 """Makes mutants of the rules and of the planners, one changed operator or number each, and names those that live.
 
     python tests/mutate.py --count 40 --seed 1
+    python tests/mutate.py --count 200 --jobs 16
     python tests/mutate.py stretto/dispatch/late.py --line 102
 
 A mutant lives where the tests of its folder pass in spite of it. Some are equivalent: no input tells them apart. The
@@ -20,12 +21,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Queue
+
+from stretto.core.compile_cache import user_folder
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("stretto/dispatch", "stretto/planning", "stretto/planners")
+FOLDERS = ("stretto/dispatch", "stretto/planning", "stretto/planners", "stretto/twin/judge.py")
+CACHE = ".cache"  # in each copy
 PURE_FOLDER = "stretto/dispatch"  # elsewhere tests solve whole decision processes, which needs compiled code
 
 COMPARED = {
@@ -164,12 +170,21 @@ def tests_of(file: str) -> list[str]:
     return [str(test.relative_to(ROOT)) for test in near] + [str(folder.relative_to(ROOT))]
 
 
+def copy_of_tree(copy: Path) -> Path:
+    """With a compile cache of its own: a cache keeps few versions of a function, and each mutant makes one."""
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "results"))
+    if user_folder().is_dir():
+        shutil.copytree(user_folder(), copy / CACHE / "compiled")
+    return copy
+
+
 def is_killed(copy: Path, mutant: Mutant | None, tests: list[str], limit_s: float, is_pure: bool) -> bool:
     """Whether a test fails, or no end comes within the limit."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(copy), os.environ.get("PYTHONPATH", ""))),
         "STRETTO_PURE": "1" if is_pure else "",
+        "STRETTO_CACHE_DIR": str(copy / CACHE),
     }
     if mutant is not None:
         (copy / mutant.file).write_text(mutant.source(), encoding="utf-8")
@@ -191,8 +206,8 @@ def is_killed(copy: Path, mutant: Mutant | None, tests: list[str], limit_s: floa
     finally:
         if mutant is not None:
             shutil.copy(ROOT / mutant.file, copy / mutant.file)
-    if process.returncode not in (0, 1, 2):
-        raise SystemExit(output.decode())
+    if process.returncode not in (0, 1, 2) and process.returncode > 0:  # below 0: a signal ended it, as SIGSEGV does
+        raise RuntimeError(output.decode())
     return process.returncode != 0
 
 
@@ -201,6 +216,7 @@ def main() -> None:
     parser.add_argument("files", nargs="*", default=FOLDERS, help="files or folders; the rules and planners as a rule")
     parser.add_argument("--count", type=int, default=20, help="how many mutants")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="how many are tried at once, each in its own copy")
     parser.add_argument("--line", type=int, help="all mutants of this line, and no others")
     parser.add_argument("--tests", nargs="+", help="run these, in the place of those of the module's folder")
     parser.add_argument("--limit-s", type=float, default=300.0, help="a mutant that takes longer is killed")
@@ -215,17 +231,26 @@ def main() -> None:
         mutants = random.Random(asked.seed).sample(mutants, asked.count)
 
     alive = []
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "copy"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "results"))
-        for number, mutant in enumerate(mutants, 1):
-            began, is_pure = time.monotonic(), mutant.file.startswith(PURE_FOLDER)
-            if is_killed(copy, mutant, asked.tests or tests_of(mutant.file), asked.limit_s, is_pure):
-                verdict = "died"
-            else:
-                verdict = "LIVES"
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(asked.jobs) as pool:
+        copies: Queue[Path] = Queue()
+        for job in range(asked.jobs):
+            copies.put(copy_of_tree(Path(folder) / str(job)))
+
+        def tried(mutant: Mutant) -> tuple[Mutant, bool, float]:
+            copy, began = copies.get(), time.monotonic()
+            try:
+                is_pure = mutant.file.startswith(PURE_FOLDER)
+                died = is_killed(copy, mutant, asked.tests or tests_of(mutant.file), asked.limit_s, is_pure)
+            finally:
+                copies.put(copy)
+            return mutant, died, time.monotonic() - began
+
+        for number, waited in enumerate(as_completed([pool.submit(tried, mutant) for mutant in mutants]), 1):
+            mutant, died, took_s = waited.result()
+            if not died:
                 alive.append(mutant)
-            print(f"{number}/{len(mutants)} {verdict} after {time.monotonic() - began:.0f} s: {mutant}", flush=True)
+            verdict = "died" if died else "LIVES"
+            print(f"{number}/{len(mutants)} {verdict} after {took_s:.0f} s: {mutant}", flush=True)
     print(f"\n{len(mutants) - len(alive)} of {len(mutants)} died. Alive:")
     for mutant in alive:
         print(f"  {mutant}")

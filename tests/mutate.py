@@ -68,6 +68,7 @@ class Mutant:
 
     file: str
     line: int
+    column: int
     node: int
     what: str
     change: Change
@@ -78,7 +79,7 @@ class Mutant:
         return ast.unparse(_Replace(changed, self.change(deepcopy(changed))).visit(tree))
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.what}"
+        return f"{self.file}:{self.line}:{self.column + 1}: {self.what}"
 
 
 class _Replace(ast.NodeTransformer):
@@ -98,7 +99,9 @@ def mutants_of(file: str) -> list[Mutant]:
     for number, node in enumerate(ast.walk(tree)):
         if id(node) in inside and id(node) not in passed_over:
             for what, change in changes_of(node):
-                mutants.append(Mutant(file, getattr(node, "lineno", 0), number, what, change))
+                mutants.append(
+                    Mutant(file, getattr(node, "lineno", 0), getattr(node, "col_offset", 0), number, what, change)
+                )
     return mutants
 
 

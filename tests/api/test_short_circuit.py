@@ -11,6 +11,7 @@ import pytest
 from stretto.api.metrics import Metrics
 from stretto.client import AsyncClient, Expired
 from stretto.client.answer import Answer
+from stretto.live import lookout
 from stretto.repository.read import read_repository
 from tests.api.fronting import RunningFronts
 from tests.api.serving import Running
@@ -21,7 +22,11 @@ REQUESTS, ROWS, DEADLINE_MS = 200, 16, 300.0  # a second and a half of work for 
 
 
 @pytest.mark.parametrize("kind", [Running, RunningFronts])
-def test_evidence_answers_what_no_variant_can_answer_in_time(kind: type[Running]) -> None:
+def test_evidence_answers_what_no_variant_can_answer_in_time(
+    kind: type[Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On a busy machine a batch may wait a quarter of a second for a processor, and its worker does not hang for that.
+    monkeypatch.setattr(lookout, "SUSPICION_NS", 60 * 10**9)
     sample = read_repository("zoo:activity").application("activity").sample()
     assert sample is not None
     with kind("zoo:activity", only=("resnet",), planner="sneakpeek") as server:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stretto.core.advice import JudgedFleet
 from stretto.core.profile import NS_PER_S
 from stretto.planning.autoscale import JUDGED, Autoscaler
@@ -78,6 +80,17 @@ def test_a_fleet_that_fails_is_not_followed_again() -> None:
     assert [run.period(1000.0) for _ in range(4)][-1] == 11, "another one is"
     run.judge.hear(judged(4, 500.0))
     assert [run.period(500.0) for _ in range(6)][-1] == 4 and before > 8
+
+
+def test_a_fleet_whose_workers_have_not_come_has_not_failed() -> None:
+    """Not even where its one worker is of a kind that nobody has yet."""
+    judge = FollowedJudge(OPTIONS)
+    judge.hear(judged(1, 100.0))
+    nobody = replace(reading(100.0, 0, bad=1.0), present={})
+    for _ in range(3 * BAD_PERIODS):
+        judge({"default": 1}, {"default": 1}, nobody, True)
+    judge.hear(judged(1, 100.0))
+    assert judge({"default": 3}, {"default": 1}, reading(100.0, 1), False) == {"default": 1}, "it is followed"
 
 
 def test_growth_is_bounded_and_a_kind_that_it_does_not_name_is_the_signals() -> None:

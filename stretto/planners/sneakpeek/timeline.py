@@ -197,7 +197,7 @@ def improve(p: Any, order: Any, worker_of: Any, variant_of: Any, trials: int) ->
     batch_of, placed = np.empty(groups, np.int64), np.empty((groups, 2), np.int64)
     _, best = run_in_order(p, order, worker_of, variant_of, batch_of, placed)
     better = True
-    while better and trials > 0:
+    while better:
         better = False
         for g in range(groups):
             for w in range(-1 if answers[g] >= 0.0 else 0, len(p.free_ns)):

@@ -90,6 +90,8 @@ def test_both_readings_of_the_single_queue() -> None:
         run = simulate(four(), SingleQueue(prefer), Load(Poisson(), 10.0), seconds=2000).summary
         shares[prefer] = {each.name: each.share for each in run.applications[0].variants}["heavy"]
         assert run.bad_rate == 0
+    crowd = simulate(four(), SingleQueue(), Load(Poisson(), 200.0), seconds=20).summary.applications[0]
+    assert {variant.batch_mean for variant in crowd.variants} == {1.0}, "an instance takes one query at a time"
     assert shares[False] == pytest.approx(0.5, abs=0.05) and shares[True] == pytest.approx(0.96, abs=0.01)
 
 

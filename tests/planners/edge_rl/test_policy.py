@@ -17,6 +17,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.profile import LatencyProfile, Quantile
 from stretto.core.view import Lines, View
 from stretto.planners.edge_rl.encoding import (
+    MOST_LOAD,
     MOST_WORK,
     Setting,
     Situation,
@@ -129,6 +130,52 @@ def test_compiled_encoding_equals_the_formulas_bit_by_bit() -> None:
     ).astype(np.float32)
     assert (encode_joint(seen, setting, False, True) == expected.reshape(50, -1)).all()
     assert (encode_joint(seen, setting, False, False) == expected[..., :-1].reshape(50, -1)).all()
+
+
+def test_the_shared_encoding_instance_by_instance() -> None:
+    """Each feature in plain words: of itself, of its queue, of the load that it would meet, and of the others."""
+    random = np.random.default_rng(8)
+    service_ms, accuracy, slo_ms, rate = (10.0, 25.0, 25.0, 40.0), (0.5, 0.7, 0.7, 0.9), 200.0, 30.0
+    length = np.array([[0, 2, 9, 40]])
+    elapsed_ns = np.array([[0, 5_000_000, 90_000_000, 1_000_000]])
+    setting = Setting(np.array([service_ms]) * 1e6, np.array([accuracy]), np.array([[slo_ms * 1e6]]))
+    seen = Situation(length, length, elapsed_ns, random.integers(0, 10**8, (1, 4, DEPTH)), np.array([rate]))
+    found = encode_shared(seen, setting, 1.0)[0]
+
+    speed = [1e3 / ms for ms in service_ms]
+    work = []  # left on each, in SLOs
+    for ms, queued, spent in zip(service_ms, length[0], elapsed_ns[0] / 1e6, strict=True):
+        work.append(min(max((queued * ms - min(spent, ms)) / slo_ms, 0.0), MOST_WORK))
+    for one in range(4):
+        as_good = [other for other in range(4) if accuracy[other] >= accuracy[one]]
+        better = [other for other in range(4) if accuracy[other] > accuracy[one]]
+        loads = [rate / sum(speed[other] for other in group) if group else MOST_LOAD for group in (as_good, better)]
+        expected = [
+            4 * service_ms[one] / slo_ms,
+            10 * (accuracy[one] - min(accuracy)),
+            10 * (max(accuracy) - accuracy[one]),
+            speed[one] / sum(speed),
+            1 / 4,
+            length[0, one] / (BUFFER + 1),
+            work[one],
+            rate / sum(speed),
+            *loads,
+            sum(speed[other] * work[other] for other in as_good) / sum(speed[other] for other in as_good),
+            sum(speed[other] * work[other] for other in range(4)) / sum(speed),
+        ]
+        assert found[one, :12] == pytest.approx([min(value, MOST_LOAD) if 7 <= place < 10 else value
+                                                 for place, value in enumerate(expected)], rel=1e-5)  # fmt: skip
+
+
+def test_the_last_layer_of_a_network_is_not_squashed() -> None:
+    policy = made()
+    features = np.random.default_rng(3).normal(size=(5, policy.description.inputs)).astype(np.float32)
+    values = features
+    for weight, bias in policy.layers[:-1]:
+        values = np.tanh(values @ weight.T + bias)
+    weight, bias = policy.layers[-1]
+    expected = values @ weight.T + bias
+    assert policy.outputs(features) == pytest.approx(expected, rel=1e-5) and np.abs(expected).max() > 1
 
 
 def test_a_policy_for_any_instances_begins_with_accurate_ones_filled() -> None:

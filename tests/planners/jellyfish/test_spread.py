@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,3 +55,21 @@ def test_an_idle_worker_takes_over_no_model_whose_workers_have_one_client_each()
     evened = spread(case, mapping_of(case, models, np.array([4, 4, 0]), worker_of))
     assert evened.models.tolist() == [2, 0, 0]
     assert sorted(evened.worker_of.tolist()) == [0, 1, 2]
+
+
+def test_idle_workers_of_a_kind_that_serves_nobody_hold_a_model_all_the_same() -> None:
+    case = problem([10.0], [200.0], 2)
+    two_kinds = replace(case, latency_ns=np.repeat(case.latency_ns, 2, axis=0), kind_of=np.array([0, 1]))
+    evened = spread(two_kinds, mapping_of(two_kinds, np.array([2, 1]), np.array([1, 0]), np.array([0])))
+    assert evened.worker_of.tolist() == [0] and evened.models.tolist() == [2, 0]
+
+
+def test_an_idle_worker_takes_the_model_whose_workers_have_most_to_do() -> None:
+    case = problem([30.0, 30.0, 2.0, 2.0], [200.0] * 4, 3)
+    for busy in (0, 1):
+        models, worker_of = np.array([busy, 1 - busy, 0]), np.array([0, 0, 1, 1])
+        evened = spread(case, mapping_of(case, models, np.array([4, 4, 0]), worker_of))
+        assert evened.models.tolist() == [busy, 1 - busy, busy]
+    alone = problem([10.0, 10.0], [200.0] * 2, 3)
+    evened = spread(alone, mapping_of(alone, np.array([1, 2, 0]), np.array([1, 1, 0]), np.array([0, 1])))
+    assert evened.models.tolist() == [1, 2, 2], "nobody has clients to give: it waits with the largest"

@@ -101,6 +101,33 @@ def test_workers_that_are_gone_and_slower_ones() -> None:
     assert {table.kind: int((table.variant[1] < 0).sum()) for table in lane.select.tables}["light"] < 40
 
 
+def test_workers_too_slow_for_any_query_are_planned_as_profiled() -> None:
+    """Measured twice as slow, nothing is answered in time; there is a plan all the same, for somebody must serve."""
+    heavy = Variant("heavy", 0.8, (profile("slow", 33.0), profile("slower", 36.0)))
+    for kinds in (("slow",), ("slow", "slower")):
+        crew = tuple(worker for kind in kinds for worker in workers(1, kind))
+        deployment = Deployment((Application("edge", 40_000_000, (heavy,)),), crew, Quantile.MEAN)
+        shape = (1, len(kinds))
+        view = View(
+            deployment,
+            rates=np.array([10.0]),
+            latency_ratio=np.full(shape, 2.0),
+            is_measured=np.ones(shape, np.bool_),
+        )
+        plan = Joint()(view)
+        check_plan(plan, deployment)
+        assert [lane.workers for lane in plan.lanes] == [(len(kinds) - 1,)], kinds
+
+
+def test_one_kind_that_is_quick_enough_serves_alone() -> None:
+    both = Variant("v", 0.8, (profile("quick", 30.0), profile("lame", 39.0)))
+    crew = workers(1, "quick") + workers(1, "lame")
+    deployment = Deployment((Application("edge", 40_000_000, (both,)),), crew, Quantile.MEAN)
+    ratio = np.array([[1.0, 2.0]])
+    plan = Joint()(View(deployment, rates=np.array([10.0]), latency_ratio=ratio, is_measured=np.ones((1, 2), np.bool_)))
+    assert [lane.workers for lane in plan.lanes] == [(0,)]
+
+
 def test_shares_add_up_to_the_workers() -> None:
     deployment = many(3)
     tasks = [{kind: task_of(deployment, n, name) for kind, name in enumerate(deployment.kinds)} for n in range(3)]

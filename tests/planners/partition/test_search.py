@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.partition import MAX_SUB_CLUSTERS
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.worker import workers
 from stretto.planners.partition.problem import (
@@ -222,3 +224,17 @@ def test_from_a_view() -> None:
     np.testing.assert_array_equal(asked.static_bytes, [10, 20])
     np.testing.assert_array_equal(asked.dynamic_bytes, [20, 40])
     assert (asked.max_bytes, asked.max_rate, asked.names) == (500, 1e6, ("a", "b"))
+
+
+def test_limits_may_be_met_exactly_and_one_model_is_a_partition() -> None:
+    """Sums of tenths are not exact in binary: what adds up to the limit is within it, and a little more is not."""
+    sizes, rates = np.full(3, 0.1), np.full(3, 0.1)
+    full = PartitionProblem(rates, sizes, np.array([0.0, 0.0, 0.2]), 1, max_rate=0.3, max_bytes=0.5)
+    assert keeps_limits(full, (0, 0, 0)) and partition(full) == [0, 0, 0]
+    for less in ({"max_rate": 0.2999}, {"max_bytes": 0.4999}):
+        assert not keeps_limits(replace(full, **less), (0, 0, 0))
+    alone = PartitionProblem(np.ones(1), np.ones(1), np.ones(1), 1)
+    assert partition(alone) == [0]
+    assert replace(alone, subclusters=MAX_SUB_CLUSTERS).subclusters == MAX_SUB_CLUSTERS
+    with pytest.raises(StrettoError, match="1 to"):
+        replace(alone, subclusters=MAX_SUB_CLUSTERS + 1)

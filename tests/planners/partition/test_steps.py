@@ -41,6 +41,14 @@ def test_several_at_once_where_that_is_asked_for() -> None:
     assert after[2:, 1].sum() == 2
 
 
+def test_a_worker_that_cannot_take_more_yet_takes_nobody_elses_turn() -> None:
+    """Two may load. The first loads its own already and has no room for more; that leaves a place for the second."""
+    goal, placed, holds = table("xx", ".x", ".."), table("x.", "..", "x."), table("..", "..", "x.")
+    room = Memory(np.ones(2), np.zeros(2), np.array([1.0, 2.0, 2.0]))
+    after = next_placement(goal, placed, holds, np.ones(3, np.bool_), room, np.zeros(2, np.bool_), 2)
+    assert (after[:2] == table("x.", ".x")).all()
+
+
 def test_whoever_has_nobody_is_loaded_everywhere_at_once() -> None:
     goal, placed = table("xx", "xx", "xx"), table("x.", "x.", "x.")
     after = next_placement(goal, placed, placed, np.ones(3, np.bool_), memory(2, 3, 9), np.array([False, True]))

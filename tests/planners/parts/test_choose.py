@@ -64,6 +64,8 @@ def test_workers_that_are_too_slow_serve_only_where_no_other_does() -> None:
     made = Deployment((Application("app", 40 * NS_PER_MS, (both,)),), mixed)
     assert serving_workers(made, 0) == (0, 1)
     assert [profile.kind for profile in serving_profiles(made, 0)] == ["quick"]
+    just = Deployment((Application("app", 10 * NS_PER_MS, (both,)),), mixed)
+    assert serving_workers(just, 0) == (0, 1), "one query takes the quick ones all of the SLO"
     tight = Deployment((Application("app", 5 * NS_PER_MS, (both,)),), mixed)
     assert serving_workers(tight, 0) == (0, 1, 2, 3)
 

@@ -307,6 +307,10 @@ def test_it_is_undecided_as_long_as_another_may_be_better_by_as_much_as_matters(
     level = scores(0.90, 0.88, 0.92, 0.90)
     assert is_undecided([level, scores(0.88, 0.92, 0.88, 0.90)]), "another on some seeds, by points"
     assert not is_undecided([level, scores(0.80, 0.78, 0.83, 0.81)]), "behind on all of them"
+    for mean, is_open in ((0.0095, True), (0.0105, False)):  # twice its standard error of 0.005 is 0.01
+        apart = [mean + 0.005 * sign * math.sqrt(3) for sign in (1, -1, 1, -1)]
+        other = scores(*(score.value - less for score, less in zip(level, apart, strict=True)))
+        assert is_undecided([level, other]) is is_open
     by_little = scores(*(score.value - MATTERS / 10 * sign for score, sign in zip(level, (1, -1, 1, -1), strict=True)))
     assert not is_undecided([level, by_little]), "who is better does not matter"
     assert not is_undecided([level]) and not is_undecided([level, scores(-math.inf, 0.9, 0.9, 0.9)])

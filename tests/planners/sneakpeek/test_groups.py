@@ -45,7 +45,7 @@ def test_long_past_and_far_deadlines_do_not_overflow() -> None:
 
 def test_groups_are_by_application_and_split_by_believed_class() -> None:
     queries = [query(0, 0, 90, theta=SURE[0]), query(1, 0, 80, theta=SURE[1]), query(2, 0, 70, theta=SURE[0])]
-    queries += [query(3, 0, 60, theta=(0.4, 0.3, 0.3)), query(4, 1, 50), query(5, 0, 40)]
+    queries += [query(3, 0, 60, theta=(0.5, 0.3, 0.2)), query(4, 1, 50), query(5, 0, 40)]
     of = window(SERVED, queries, certainty=0.5)  # as published: more likely than all others together
     assert of.query_class.tolist() == [0, 1, 0, -1, -1, -1]
     whole = [group.tolist() for group in form_groups(of, range(6), False)]

@@ -10,9 +10,6 @@ LOCK ?= requirements.lock
 LOCKED = $(if $(LOCK),--constraint $(LOCK))
 # Tests run in two processes. What they share is compiled first, or both would do it. One process: make test PYTEST=-n0
 PYTEST ?= -n 2 --dist loadgroup
-# Many tests run real processes against real clocks. One that fails is run again some seconds later, and named (R)
-# in the summary: what fails three times is broken, what fails once is to be looked at. No second try: make test RERUN=
-RERUN ?= --reruns 2 --reruns-delay 3 -r fERs
 # What the tests marked extras need. A smaller PyTorch, without CUDA: set PIP_EXTRA_INDEX_URL to PyTorch's index for CPUs.
 EXTRAS ?= torch==2.13.0 safetensors gymnasium stable-baselines3 ray==2.60.0
 # Triton's own client, whose generated messages cannot share a process with ours.
@@ -38,10 +35,10 @@ demo: $(VENV)/.run ## serve the zoo, drive a bursty load, show what is gained: a
 test: $(VENV)/.dev lint ## lint, types and tests
 	@$(BIN)/python -m mypy
 	@$(BIN)/stretto warm >/dev/null
-	@$(BIN)/python -m pytest -q $(PYTEST) $(RERUN)
+	@$(BIN)/python -m pytest -q $(PYTEST)
 
 test-extras: $(VENV)/.extras $(TRITONCLIENT)/.done ## tests that need PyTorch, Ray or Triton's client, installed first (large)
-	@STRETTO_TRITONCLIENT_PYTHON='$(abspath $(TRITONCLIENT))/bin/python' $(BIN)/python -m pytest -q -m extras $(RERUN)
+	@STRETTO_TRITONCLIENT_PYTHON='$(abspath $(TRITONCLIENT))/bin/python' $(BIN)/python -m pytest -q -m extras
 
 # What users get: the wheel, with the newest of everything it allows, in an environment of its own. Nothing of the
 # checkout's package is in reach. Another Python: make test-newest PYTHON=python3.13
@@ -55,7 +52,7 @@ test-newest: ## tests of the server against the built wheel, with the newest ver
 	@$(NEWEST)/bin/python -m pip list
 	@git ls-files -z | grep -zv '^stretto/' | xargs -0 cp --parents --target-directory build/newest
 	@cd build/newest && STRETTO_CACHE_DIR="$$PWD/cache" $(abspath $(NEWEST))/bin/stretto warm >/dev/null
-	@cd build/newest && STRETTO_CACHE_DIR="$$PWD/cache" $(abspath $(NEWEST))/bin/python -m pytest -q $(PYTEST) $(RERUN) $(NEWEST_TESTS)
+	@cd build/newest && STRETTO_CACHE_DIR="$$PWD/cache" $(abspath $(NEWEST))/bin/python -m pytest -q $(PYTEST) $(NEWEST_TESTS)
 
 mutants: $(VENV)/.dev ## change the rules one at a time and name the changes that no test notices: make mutants ARGS='--count 40'
 	@$(BIN)/python tests/mutate.py $(ARGS)

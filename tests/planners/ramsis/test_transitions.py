@@ -18,10 +18,14 @@ MS = 1_000_000
 RATE = 180.0  # three workers with 60 queries/s each
 
 
-def row_of(model: Model, queued: int, slack: int, variant: int, batch: int) -> np.ndarray:
-    rows, process = model.rows, model.process
+def number_of(model: Model, queued: int, slack: int, variant: int, batch: int) -> int:
+    rows = model.rows
     own = (rows.queued == queued) & (rows.slack == slack) & (rows.variant == variant) & (rows.batch == batch)
-    row = int(np.flatnonzero(own)[0])
+    return int(np.flatnonzero(own)[0])
+
+
+def row_of(model: Model, queued: int, slack: int, variant: int, batch: int) -> np.ndarray:
+    process, row = model.process, number_of(model, queued, slack, variant, batch)
     span = slice(process.begin[row], process.begin[row + 1])
     return dense(model.space.size, process.target[span], process.probability[span])
 
@@ -68,6 +72,7 @@ def test_whole_batches_follow_equation_2(law: Law, queued: int, slack: int, vari
     # Equation 1 sends the empty queue to (1, SLO), and nothing else leads there.
     assert ours[:, :-1] == pytest.approx(printed[1:, :-1], abs=2e-10)
     assert ours[0, -1] + found[-1] == pytest.approx(1 - printed[1:].sum(), abs=1e-9)
+    assert model.empty[number_of(model, queued, slack, variant, queued)] == pytest.approx(ours[0, -1], abs=1e-9)
 
 
 def monte_carlo(

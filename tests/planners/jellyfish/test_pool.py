@@ -188,8 +188,13 @@ def test_clients_are_mapped_where_there_is_no_pool() -> None:
     assert variant_of_pool(Jellyfish()(served(3))) is None  # not asked for
     assert variant_of_pool(Jellyfish(pool=0.5)(served(3))) is None  # more than that share
     clients = served(3).clients()
-    short = seen(deployed(memory_bytes=2), *clients)
-    assert variant_of_pool(Jellyfish(pool=0.9)(short)) is None  # it would have to load
+    models = len(deployed().variants)
+    for memory, has_pool in (
+        (models, True),
+        (models - 1, False),
+    ):  # of one byte each: without all, it would have to load
+        plan = Jellyfish(pool=0.9)(seen(deployed(memory_bytes=memory), *clients))
+        assert (variant_of_pool(plan) is not None) == has_pool
     detect = replace(deployed().applications[0], variants=variants({"default": 1.0, "slow": 1.1}))
     unequal = Deployment((detect,), (Worker("w0"), Worker("w1", kind="slow")), Quantile.P99)
     assert variant_of_pool(Jellyfish(pool=0.9)(seen(unequal, *clients))) is None

@@ -61,6 +61,9 @@ def test_a_full_worker_gives_up_what_others_hold() -> None:
     holds = placed = table("x.x.", "x.x.", ".x.x", ".x.x")
     after = next_placement(goal, placed, holds, np.ones(4, np.bool_), memory(4, 4, 2), np.zeros(4, np.bool_))
     assert (after == table("x..x", "x.x.", ".x.x", ".x.x")).all()
+    goal, holds, placed = (each[:, ::-1].copy() for each in (goal, holds, placed))
+    after = next_placement(goal, placed, holds, np.ones(4, np.bool_), memory(4, 4, 2), np.zeros(4, np.bool_))
+    assert (after == table("x..x", ".x.x", "x.x.", "x.x.")).all(), "the same of the first model"
 
 
 def test_what_nobody_else_holds_is_kept() -> None:

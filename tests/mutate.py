@@ -4,9 +4,10 @@
     python tests/mutate.py --count 200 --jobs 16
     python tests/mutate.py stretto/dispatch/late.py --line 102
 
-A mutant lives where the tests of its folder pass in spite of it. Some are equivalent: no input tells them apart. The
-others name a decision that no test holds. The dispatcher's tests run as plain Python (STRETTO_PURE=1), so that nothing
-is compiled and an index outside its array shows. The working tree is copied first, and stays as it is.
+A mutant lives where the tests that import its module and those of its folder pass in spite of it. Some are equivalent:
+no input tells them apart. The others name a decision that no test holds. The dispatcher's tests run as plain Python
+(STRETTO_PURE=1), so that nothing is compiled and an index outside its array shows. The working tree is copied first,
+and stays as it is.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import ast
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -164,12 +166,13 @@ def _with_item(node: ast.AST, field: str, place: int, value: object) -> ast.AST:
 
 
 def tests_of(file: str) -> list[str]:
-    """The tests of its folder, those that have the module's name first."""
+    """Those that import the module, wherever they are, then all of its folder."""
     path = Path(file)
     folder = ROOT / "tests" / path.parent.relative_to("stretto")
     while not folder.is_dir():
         folder = folder.parent
-    near = [test for test in sorted(folder.rglob("test_*.py")) if path.stem in test.stem]
+    module = re.compile(rf"from {'.'.join(path.with_suffix('').parts)} import")
+    near = [test for test in sorted((ROOT / "tests").rglob("test_*.py")) if module.search(test.read_text("utf-8"))]
     return [str(test.relative_to(ROOT)) for test in near] + [str(folder.relative_to(ROOT))]
 
 

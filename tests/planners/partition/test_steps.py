@@ -49,6 +49,42 @@ def test_a_worker_that_cannot_take_more_yet_takes_nobody_elses_turn() -> None:
     assert (after[:2] == table("x.", ".x")).all()
 
 
+def test_memory_holds_all_models_and_the_hungriest_at_work() -> None:
+    some = Memory(np.array([1.0, 2.0]), np.array([4.0, 3.0]), np.array([7.0, 6.9, 5.0, 0.0]))
+    for models, fits in (("xx", [True, False, False, False]), ("x.", [True] * 3 + [False]), ("..", [True] * 4)):
+        assert [some.fits(worker, table(models)[0]) for worker in range(4)] == fits, models
+
+
+def test_workers_that_are_away_take_nobodys_turn_and_begin_with_all_that_is_theirs() -> None:
+    goal, nothing = table("x", "x", "x"), table(".", ".", ".")
+    after = next_placement(
+        goal, nothing, table(".", "x", "."), np.array([False, True, True]), memory(1, 3, 9), np.zeros(1, np.bool_)
+    )
+    assert (after == table("x", "x", "x")).all(), "the second has it already, and loads nothing"
+    two = next_placement(goal, nothing, nothing, np.array([False, True, True]), memory(1, 3, 9), np.zeros(1, np.bool_))
+    assert (two == table("x", "x", ".")).all()
+
+
+def test_only_what_is_hurried_is_loaded_everywhere_at_once() -> None:
+    goal, nothing, hurried = table("xx", "xx", "x."), table("..", "..", ".."), np.array([False, True])
+    after = next_placement(goal, nothing, nothing, np.ones(3, np.bool_), memory(2, 3, 9), hurried)
+    assert (after == table("xx", ".x", "..")).all(), "of the other one, one worker at a time"
+
+
+def test_what_most_others_hold_is_given_up_first_and_the_last_holder_keeps_it() -> None:
+    """Room for two. The first worker has two old models; of the second one there are two more."""
+    goal = table("..x", "...", "...", "...")
+    goal[1:, 0] = True
+    holds = table("xx.", "xx.", ".x.", "...")
+    room = Memory(np.ones(3), np.zeros(3), np.array([2.0, 9.0, 9.0, 9.0]))
+    alive, calm = np.ones(4, np.bool_), np.zeros(3, np.bool_)
+    assert next_placement(goal, holds, holds, alive, room, calm)[0].tolist() == [True, False, True]
+
+    goal, holds = table(".x", ".x", "x."), table("x.", "x.", "..")  # room for one: the first may change, not both
+    after = next_placement(goal, holds, holds, np.ones(3, np.bool_), memory(2, 3, 1), np.zeros(2, np.bool_), 3)
+    assert (after == table(".x", "x.", "x.")).all()
+
+
 def test_whoever_has_nobody_is_loaded_everywhere_at_once() -> None:
     goal, placed = table("xx", "xx", "xx"), table("x.", "x.", "x.")
     after = next_placement(goal, placed, placed, np.ones(3, np.bool_), memory(2, 3, 9), np.array([False, True]))

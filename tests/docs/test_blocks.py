@@ -124,8 +124,12 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     before = os.getcwd()
     os.chdir(folder)
     try:
-        recorded = CliRunner().invoke(app, ["setting", "examples/bursty.toml", "--out", "monday.npz"])
-        assert recorded.exit_code == 0, recorded.output
+        for line in (  # what other commands read; each test may run alone
+            "setting examples/bursty.toml --out monday.npz",
+            "partition scenario.toml --sub-clusters 4 --out partition.json",
+        ):
+            made = CliRunner().invoke(app, line.split())
+            assert made.exit_code == 0, made.output
         yield folder
     finally:
         os.chdir(before)
